@@ -66,7 +66,8 @@ struct PlanOptions {
   uint64_t units = 0;
   // Free text for people; shown as ToLabel() of it (common/label.h).
   std::string label;
-  // UUIDs, in the order in which the devices get units. Empty: all devices of the node, best first.
+  // UUIDs, in the order in which the devices get units. Empty: all devices of the node that this process's
+  // CUDA_VISIBLE_DEVICES leaves to it, best first.
   std::vector<std::string> devices;
   PlanWeights weigh_by = PlanWeights::kScore;
   // One weight for each of `devices`; unused with kScore. A negative or NaN weight counts as 0. If all weights count as

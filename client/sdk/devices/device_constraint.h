@@ -3,6 +3,7 @@
 #ifndef CLIENT_SDK_DEVICES_DEVICE_CONSTRAINT_H_
 #define CLIENT_SDK_DEVICES_DEVICE_CONSTRAINT_H_
 
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -26,20 +27,26 @@ inline v1::DeviceWish::Pick PickOf(const std::string& device) {
   return v1::DeviceWish::NAMED;
 }
 
-// Fills in the restriction of this process's visible devices.
-template <typename Message>
-void FillVisible(Message* out) {
-  // ToMessage() replaces bytes that are not UTF-8, which the wire rejects. Such bytes name no device.
-  constexpr size_t kMost = 4096;
-  if (const std::optional<std::string> visible = VisibleDevices()) {
-    out->set_visible_devices(ToMessage(*visible, kMost));
-  }
+// Returns this process's CUDA_VISIBLE_DEVICES, also where `berth run` has set it. It bounds what this process itself
+// uses: plans and blocks. A permit may be for another process, to which `berth run` names other devices.
+inline std::optional<std::string> DevicesOfProcess() {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible == nullptr ? std::nullopt : std::optional<std::string>(visible);
 }
 
-// `device` is a pick or a device's name. The other fields of the constraint come from `options` and from the
-// environment.
+// Fills in the restriction to the devices of a CUDA_VISIBLE_DEVICES, if there is one.
+template <typename Message>
+void FillVisible(const std::optional<std::string>& visible, Message* out) {
+  // ToMessage() replaces bytes that are not UTF-8, which the wire rejects. Such bytes name no device.
+  constexpr size_t kMost = 4096;
+  if (visible.has_value()) out->set_visible_devices(ToMessage(*visible, kMost));
+}
+
+// `device` is a pick or a device's name, `visible` a CUDA_VISIBLE_DEVICES. The other fields of the constraint come from
+// `options`.
 template <typename Options>
-void FillConstraint(const std::string& device, const Options& options, v1::DeviceWish* out) {
+void FillConstraint(const std::string& device, const Options& options, const std::optional<std::string>& visible,
+                    v1::DeviceWish* out) {
   out->set_pick(PickOf(device));
   if (out->pick() == v1::DeviceWish::NAMED) out->set_uuid(device);
   out->set_min_free_bytes(options.min_free.count());
@@ -47,18 +54,19 @@ void FillConstraint(const std::string& device, const Options& options, v1::Devic
   out->set_island_of(options.island_of);
   for (const std::string& name : options.among) out->add_among(name);
   if constexpr (requires { options.wait_for_device; }) out->set_wait_for_device(options.wait_for_device);
-  FillVisible(out);
+  FillVisible(visible, out);
 }
 
 // Fills in the device constraint of a permit, or of a gang's permit. Also sends the visible devices where no device is
 // requested, because a pool of devices picks one in any case.
 template <typename Options, typename Request>
 void FillPermitConstraint(const Options& options, Request* out) {
+  const std::optional<std::string> visible = VisibleDevices();
   if (!options.device.empty()) {
-    FillConstraint(options.device, options, out->mutable_device());
+    FillConstraint(options.device, options, visible, out->mutable_device());
     out->mutable_device()->set_declared_bytes(options.declared.count());
-  } else if (VisibleDevices().has_value()) {
-    FillVisible(out->mutable_device());
+  } else if (visible.has_value()) {
+    FillVisible(visible, out->mutable_device());
   }
 }
 

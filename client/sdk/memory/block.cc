@@ -118,7 +118,7 @@ absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<SessionCore>& core, 
   BERTH_ASSIGN_OR_RETURN(const bool picks, internal::HasConstraint(options.pick, options));
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   v1::AllocateBlockRequest request;
-  if (picks) internal::FillConstraint(options.pick, options, request.mutable_wish());
+  if (picks) internal::FillConstraint(options.pick, options, internal::DevicesOfProcess(), request.mutable_wish());
   open.Fill(request.mutable_request());
   request.mutable_request()->set_takes_up(true);
   request.set_device(options.device);

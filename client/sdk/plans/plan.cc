@@ -42,7 +42,7 @@ absl::StatusOr<v1::MakePlanRequest> MakeRequest(const PlanOptions& options) {
   request.set_max_devices(options.max_devices);
   request.set_one_island(options.one_island);
   request.set_reserve(options.reserve);
-  internal::FillVisible(&request);
+  internal::FillVisible(internal::DevicesOfProcess(), &request);
   if (!options.permits.has_value()) return request;
   const PlanPermits& permits = *options.permits;
   BERTH_RETURN_IF_ERROR(internal::CheckNotNegative("max_wait", permits.max_wait));

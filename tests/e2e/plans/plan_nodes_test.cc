@@ -4,20 +4,26 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include <berth/block_handle.h>
 #include <berth/bytes.h>
 #include <berth/error.h>
 #include <berth/plan.h>
 #include <berth/session.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "berth/v1/device.pb.h"
 #include "berth/v1/plan.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "common/device_score.h"
 #include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/node_file.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/testing.h"
@@ -112,6 +118,71 @@ TEST(PlanNodesTest, PlanFitsIntoSingleIsland) {
   for (const PlanTile& tile : plan.tiles()) ordinals.push_back(tile.device);
   std::sort(ordinals.begin(), ordinals.end());
   EXPECT_EQ(ordinals, (std::vector<uint32_t>{4, 5, 6, 7}));
+}
+
+// A process uses a plan's devices and its own blocks through CUDA, which shows it those of CUDA_VISIBLE_DEVICES only.
+TEST(PlanNodesTest, PlanAndBlockNameVisibleDevicesOnly) {
+  // GPU-a-0 and GPU-a-1, and the instances MIG-GPU-b-0 and MIG-GPU-b-1, in this order.
+  NodeFile file("[[device]]\ncount = 2\nuuid = \"GPU-a\"\nmemory = \"64MiB\"\n"
+                "[[device]]\nuuid = \"GPU-b\"\nslices = 2\nmemory = \"128MiB\"\n");
+  TestDaemon daemon({.flags = {file.flag()}});
+  const struct {
+    // CUDA_VISIBLE_DEVICES, BERTH_DEVICE and BERTH_VISIBLE_DEVICES; "unset" for none.
+    const char* visible;
+    const char* own;
+    const char* outer;
+    const char* options;
+    // The plan's devices, or a part of the error.
+    std::set<std::string> devices;
+    const char* says;
+  } kCases[] = {
+      {"unset", "unset", "unset", "", {"GPU-a-0", "GPU-a-1", "MIG-GPU-b-0", "MIG-GPU-b-1"}, ""},
+      {"1", "unset", "unset", "", {"GPU-a-1"}, ""},
+      {"3,1", "unset", "unset", "", {"GPU-a-1", "MIG-GPU-b-1"}, ""},
+      {"1,-1,0", "unset", "unset", "", {"GPU-a-1"}, ""},
+      {"GPU-a-1", "unset", "unset", "", {"GPU-a-1"}, ""},
+      {"MIG-GPU-b-1", "unset", "unset", "", {"MIG-GPU-b-1"}, ""},
+      {"MIG-GPU-b-0,GPU-a-0", "unset", "unset", "", {"GPU-a-0", "MIG-GPU-b-0"}, ""},
+      {"GPU-a", "unset", "unset", "", {}, "device GPU-a matches 0 (GPU-a-0), 1 (GPU-a-1)"},
+      {"MIG-", "unset", "unset", "", {}, "device MIG- matches 2 (MIG-GPU-b-0), 3 (MIG-GPU-b-1)"},
+      {"GPU-b", "unset", "unset", "", {}, "no device GPU-b"},
+      {"", "unset", "unset", "", {}, "excludes all of them"},
+      {"two", "unset", "unset", "", {}, "invalid CUDA_VISIBLE_DEVICES \"two\""},
+      // In a `berth run`, without and with an outer bound.
+      {"GPU-a-1", "GPU-a-1", "unset", "", {"GPU-a-1"}, ""},
+      {"MIG-GPU-b-1", "MIG-GPU-b-1", "0,3", "", {"MIG-GPU-b-1"}, ""},
+      {"1,2", "1,2", "unset", "", {"GPU-a-1", "MIG-GPU-b-0"}, ""},
+      {"0,3", "unset", "unset", " devices=MIG-GPU-b-1", {"MIG-GPU-b-1"}, ""},
+      {"0,3", "unset", "unset", " devices=GPU-a-1", {}, "does not name it"},
+      {"GPU-a-1", "GPU-a-1", "unset", " devices=GPU-a-0", {}, "does not name it"},
+  };
+  const auto variable = [](const char* name, const char* value) {
+    return absl::string_view(value) == "unset" ? std::string(name) : absl::StrCat(name, "=", value);
+  };
+  for (const auto& each : kCases) {
+    SCOPED_TRACE(absl::StrCat("CUDA_VISIBLE_DEVICES ", each.visible, ", BERTH_DEVICE ", each.own, each.options));
+    Actor actor(daemon, {.environment = {variable("CUDA_VISIBLE_DEVICES", each.visible),
+                                         variable("BERTH_DEVICE", each.own),
+                                         variable("BERTH_VISIBLE_DEVICES", each.outer)}});
+    const absl::StatusOr<std::string> plan = actor.Ask(absl::StrCat("plan p 400", each.options));
+    const absl::StatusOr<std::string> block = actor.Ask("allocate b 4096 pick=any");
+    if (each.devices.empty()) {
+      EXPECT_TRUE(absl::StrContains(plan.status().message(), each.says)) << plan.status();
+    } else {
+      std::set<std::string> planned;
+      for (const absl::string_view tile : absl::StrSplit(Must(plan, "plan"), ' ')) {
+        planned.emplace(tile.substr(0, tile.find(':')));
+      }
+      EXPECT_EQ(planned, each.devices);
+    }
+    if (*each.options == '\0') {
+      EXPECT_EQ(block.ok(), !each.devices.empty()) << block.status();
+      if (block.ok()) {
+        EXPECT_TRUE(each.devices.contains(Must(ParseHandle(*block), "handle").device_uuid)) << *block;
+      }
+    }
+    actor.Quit();
+  }
 }
 
 TEST(PlanNodesTest, LostDevicesUnitsMoveAlone) {

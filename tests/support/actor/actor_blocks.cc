@@ -140,6 +140,7 @@ absl::StatusOr<std::string> ActorBlocks::Allocate(const std::vector<std::string>
       return absl::InvalidArgumentError(words[i]);
     }
     if (option.first == "uuid") options.device_uuid = option.second;
+    if (option.first == "pick") options.pick = option.second;
     if (option.first == "device" && !absl::SimpleAtoi(option.second, &options.device)) {
       return absl::InvalidArgumentError(words[i]);
     }

@@ -21,6 +21,8 @@ absl::StatusOr<PlanOptions> ReadOptions(const std::vector<std::string>& words) {
     uint64_t bytes = 0;
     if (option.first == "pool") {
       options.permits = PlanPermits{.pool = option.second};
+    } else if (option.first == "devices") {
+      options.devices = absl::StrSplit(option.second, ',');
     } else if (option.first == "reserve" && absl::SimpleAtoi(option.second, &bytes)) {
       options.reserve = true;
       options.bytes_per_unit = Bytes(bytes);

@@ -20,7 +20,7 @@ class ActorPlans {
  public:
   explicit ActorPlans(std::shared_ptr<Session> session) : session_(std::move(session)) {}
 
-  // plan NAME UNITS [pool=POOL] [reserve=BYTES_PER_UNIT] [wait_ms=N]
+  // plan NAME UNITS [pool=POOL] [reserve=BYTES_PER_UNIT] [wait_ms=N] [devices=UUID,...]
   //     answers its tiles, "HOST-0:0-5 HOST-1:5-10"
   // replan NAME       answers its new tiles
   // plan-stale NAME   answers 1 or 0
