@@ -1,0 +1,98 @@
+// Commands that end leases ask first. Without a terminal they refuse, name --yes, and change nothing. `berth reset` asks
+// only while the ledger is unreadable: tests/e2e/recovery/ledger_test.cc.
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/resources.pb.h"
+#include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/berth_command.h"
+#include "tests/support/daemon/test_daemon.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+class ConfirmationTest : public ::testing::Test {
+ protected:
+  // Adds, to `verbs`, the commands whose description in the help says that they ask.
+  void AddAsking(std::vector<std::string> words, std::set<std::string>* verbs) {
+    const std::string prefix = absl::StrCat(absl::StrJoin(words, " "), words.empty() ? "" : " ");
+    words.push_back("--help");
+    std::string verb;
+    const std::string help = berth_.Show(words);
+    for (const absl::string_view line : absl::StrSplit(help, '\n')) {
+      if (line.size() > 2 && line.substr(0, 2) == "  " && line[2] != ' ') {
+        verb = std::string(line.substr(2, line.find(' ', 2) - 2));
+      }
+      if (absl::StrContains(line, "asks")) verbs->insert(absl::StrCat(prefix, verb));
+    }
+  }
+
+  TestDaemon daemon_;
+  BerthCommand berth_{daemon_.folder()};
+};
+
+TEST_F(ConfirmationTest, CommandsWithoutTerminalRefuseAndChangeNothing) {
+  Actor holder(daemon_);
+  holder.Do("acquire p label=nightly");
+  holder.Allocate("b", 4096);
+  holder.Do("map b");
+  const uint64_t incarnation = daemon_.GetNode().incarnation();
+  const struct {
+    std::vector<std::string> words;
+    const char* effect;
+  } kCases[] = {
+      {{"device", "reset", "0"}, "The reset makes those blocks stale"},
+      {{"device", "drop", "0"}, "The drop makes those blocks stale"},
+      {{"stop"}, "Permits and waiting requests survive"},
+      {{"stop", "--drain"}, "stops when every lease has ended"},
+      {{"stop", "--drain", "--timeout", "5m"}, "or after 5m"},
+      {{"stop", "--end-leases"}, "ends every lease"},
+  };
+  // An answer that does not come from a terminal is no answer.
+  const char* const kInputs[] = {"</dev/null", "<&-", "<<< y"};
+  for (const auto& each : kCases) {
+    for (const char* const input : kInputs) {
+      SCOPED_TRACE(absl::StrCat(absl::StrJoin(each.words, " "), " ", input));
+      Subprocess refused =
+          berth_.Start(each.words, {"/bin/bash", "-c", absl::StrCat("exec \"$@\" 2>&1 ", input), "bash"});
+      const std::string said = refused.ReadAll();
+      EXPECT_EQ(refused.Wait(), 1) << said;
+      for (const char* const part : {each.effect, "1 block",
+                                     "nothing changed: no terminal to ask for confirmation; add --yes"}) {
+        EXPECT_TRUE(absl::StrContains(said, part)) << said << " lacks " << part;
+      }
+    }
+  }
+  EXPECT_EQ(Must(daemon_.inspector().ListDevices()).devices(0).state(), v1::Device::READY);
+  EXPECT_EQ(daemon_.GetNode().incarnation(), incarnation);
+  EXPECT_TRUE(Ok(holder.Ask("access b")));
+  // A drain that had begun would refuse this.
+  Actor next(daemon_);
+  EXPECT_TRUE(Ok(next.Ask("acquire p try")));
+  next.Quit();
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  holder.Quit();
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_F(ConfirmationTest, NoOtherCommandAsks) {
+  std::set<std::string> asking;
+  AddAsking({}, &asking);
+  AddAsking({"device"}, &asking);
+  EXPECT_EQ(asking, (std::set<std::string>{"device drop", "device reset", "reset", "stop"}));
+}
+
+}  // namespace
+}  // namespace berth::testing
