@@ -1,6 +1,10 @@
 // A lease of a whole node's GPUs, as a training job uses it: a stock daemon of eight devices, and ranks inside the
 // lease.
 
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -48,6 +52,45 @@ TEST_F(RanksTest, NodeLeasesAllDevicesInOrdinalOrder) {
   const v1::ListPoolsResponse pools = Must(daemon_.inspector().ListPools());
   EXPECT_EQ(pools.pools(0).cap(), 8u);
   EXPECT_EQ(pools.pools(0).no_device_cap(), 2u);
+}
+
+struct StartLine {
+  const char* name;
+  int devices;
+  // An entry of the daemon's environment, or the text of its configuration file; empty for none.
+  const char* environment;
+  const char* config;
+  // What the daemon's log says of the pool at its start.
+  const char* line;
+};
+
+class StartLineTest : public ::testing::TestWithParam<StartLine> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Nodes, StartLineTest,
+    ::testing::Values(StartLine{"OneDevice", 1, "", "", "cap 2, cap without a device 2, devices on this node 1"},
+                      StartLine{"TwoDevices", 2, "", "", "cap 2, cap without a device 2, devices on this node 2"},
+                      StartLine{"EightDevices", 8, "", "", "cap 8, cap without a device 2, devices on this node 8"},
+                      StartLine{"Environment", 8, "BERTH_GPU_TEST_CONCURRENCY=3", "",
+                                "cap 3, cap without a device 3, devices on this node 8"},
+                      StartLine{"InvalidEnvironment", 8, "BERTH_GPU_TEST_CONCURRENCY=many", "",
+                                "cap 2, cap without a device 2, devices on this node 8"},
+                      StartLine{"Configuration", 8, "", "[pools.gpu-tests]\ncap = 5\n",
+                                "cap 5, cap without a device 5, devices on this node 8"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(StartLineTest, DaemonLogsCapOfGpuTests) {
+  const StartLine& node = GetParam();
+  const std::string log = absl::StrCat(::testing::TempDir(), "/start-line-", ::getpid());
+  TestDaemonOptions options = {.flags = {absl::StrCat("--host-devices=", node.devices)},
+                               .config = node.config,
+                               .errors = log};
+  if (*node.environment != '\0') options.environment = {node.environment};
+  const TestDaemon daemon(options);
+  std::stringstream said;
+  said << std::ifstream(log).rdbuf();
+  ::unlink(log.c_str());
+  EXPECT_TRUE(absl::StrContains(said.str(), absl::StrCat("pool gpu-tests: ", node.line, "\n"))) << said.str();
 }
 
 TEST_F(RanksTest, PermitsWithoutDeviceHaveOwnCapOfTwo) {
