@@ -195,6 +195,51 @@ TEST_F(PublishFileTest, GrantedUserImportsByPublishersName) {
   }
 }
 
+// The members are those of the user database, not the processes that have the group.
+TEST_F(PublishFileTest, GrantedGroupsMembersImport) {
+  if (!IsRoot() || OtherUser().has_value()) GTEST_SKIP() << "needs root, to be other users";
+  const std::string path = File("w", 'w', 1 << 20);
+  std::ofstream(Path("passwd")) << "root:x:0:0::/:/bin/sh\n"
+                                << "first:x:4711:4800::/:/bin/sh\n"
+                                << "listed:x:4712:4712::/:/bin/sh\n"
+                                << "stranger:x:4713:4713::/:/bin/sh\n";
+  std::ofstream(Path("group")) << "root:x:0:\nml:x:4800:listed,departed\nlisted:x:4712:\nstranger:x:4713:\n"
+                               << "empty:x:4801:\n";
+  // Publishes with these users and groups, in a mount namespace of its own. Returns the exit code and the output.
+  const auto publish = [&](const char* whom) {
+    Subprocess process = berth_.Start(
+        {"blocks", "publish", "--replace", "--grant", whom, "w", path},
+        {"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
+         absl::StrCat("mount --bind ", Path("passwd"), " /etc/passwd && mount --bind ", Path("group"),
+                      " /etc/group || exit 99; exec \"$@\" 2>&1"),
+         "sh"});
+    std::string said = process.ReadAll();
+    return Ended{.code = process.Wait(), .said = std::move(said)};
+  };
+  if (publish("0").code != 0) GTEST_SKIP() << "cannot mount here";
+  for (const char* const whom : {"empty", "group:empty", "group:none", "group:4802", "group:stray:ml"}) {
+    const Ended refused = publish(whom);
+    EXPECT_EQ(refused.code, 64) << whom << ": " << refused.said;
+    EXPECT_TRUE(absl::StrContains(refused.said, absl::StartsWith(whom, "group:") ? whom + 6 : whom)) << refused.said;
+  }
+  for (const char* const whom : {"ml", "group:ml", "group:4800"}) {
+    SCOPED_TRACE(whom);
+    const Ended published = publish(whom);
+    ASSERT_EQ(published.code, 0) << published.said;
+    const struct {
+      uid_t uid;
+      bool granted;
+    } cases[] = {{4711, true}, {4712, true}, {4713, false}, {4800, false}};
+    for (const auto& each : cases) {
+      Actor actor(daemon_, {.uid = each.uid});
+      const absl::StatusOr<std::string> imported = actor.Ask("import-published-of w w 0");
+      EXPECT_EQ(imported.ok(), each.granted) << each.uid << ": " << imported.status();
+      if (each.granted) EXPECT_TRUE(Ok(actor.Ask("map w"))) << each.uid;
+      actor.Quit();
+    }
+  }
+}
+
 TEST_F(PublishFileTest, DeviceWithCapacityIsChosen) {
   const std::string path = File("w", 'w', 300 << 20);
   // Berth may lease half of each device: one such file fits on each.
