@@ -12,8 +12,8 @@ and then
     def test_large(gpu_permit): ...
 
 While the test runs, os.environ has the permit's environment, with CUDA_VISIBLE_DEVICES if the options name a device.
-The test's children therefore nest in the permit, although Python's subprocess closes the session's fds. A process that has
-initialised CUDA before the test does not read CUDA_VISIBLE_DEVICES again.
+The test's children therefore nest in the permit, although Python's subprocess closes the session's fds. A process
+that has initialised CUDA before the test does not read CUDA_VISIBLE_DEVICES again.
 
 Without a daemon the test is skipped; BERTH_REQUIRE=1 makes that a failure. BERTH_COMMAND names another `berth`.
 """

@@ -1,5 +1,5 @@
-// Commands that end leases ask first. Without a terminal they refuse, name --yes, and change nothing. `berth reset` asks
-// only while the ledger is unreadable: tests/e2e/recovery/ledger_test.cc.
+// Commands that end leases ask first. Without a terminal they refuse, name --yes, and change nothing. `berth reset`
+// asks only while the ledger is unreadable: tests/e2e/recovery/ledger_test.cc.
 
 #include <set>
 #include <string>
