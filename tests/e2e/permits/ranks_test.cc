@@ -60,7 +60,7 @@ struct StartLine {
   // An entry of the daemon's environment, or the text of its configuration file; empty for none.
   const char* environment;
   const char* config;
-  // What the daemon's log says of the pool at its start.
+  // The pool's part of the daemon's log at its start.
   const char* line;
 };
 
