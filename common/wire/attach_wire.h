@@ -111,8 +111,8 @@ struct Refused {
 enum class DeliveryKind : uint32_t {
   // A block for the request `sequence`, with one fd.
   kBlock = 1,
-  // `block` ended: its importers must unmap it. `why` is kStateLost (end_notice.h) if the daemon lost the memory, and 0
-  // if the block was freed.
+  // `block` ended: its importers must unmap it. `why` is kStateLost (end_notice.h) if the daemon lost the memory,
+  // kMemoryLost if the device or the context worker lost it, and 0 if the block was freed. A free can follow a loss.
   kRecall = 2,
   // The process's own fence page (common/wire/fence_page.h), for the request `sequence`: one writable fd, or none if
   // the page could not be created.

@@ -41,6 +41,8 @@ std::string Describe(const EndNotice& end) {
       return "the daemon no longer knows its session";
     case EndReason::kChannelBroken:
       return "the side channel between its process and the daemon broke";
+    case EndReason::kMemoryLost:
+      return "its device or its context worker lost its memory";
   }
   return absl::StrCat("the daemon ended it for reason ", static_cast<uint32_t>(end.reason));
 }

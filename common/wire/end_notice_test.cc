@@ -9,7 +9,7 @@
 namespace berth {
 namespace {
 
-constexpr EndReason kLast = EndReason::kChannelBroken;
+constexpr EndReason kLast = EndReason::kMemoryLost;
 
 TEST(EndNoticeTest, EachReasonHasUniqueText) {
   std::set<std::string> texts;

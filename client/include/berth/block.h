@@ -16,11 +16,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <berth/block_event.h>
 #include <berth/block_handle.h>
 #include <berth/bytes.h>
 #include <berth/cancellation.h>
@@ -74,6 +76,10 @@ struct BlockOptions {
   std::string map_on;
   // How long to wait for bytes that other leases hold. Zero: fail at once (OVER_BUDGET).
   absl::Duration max_wait = absl::ZeroDuration();
+  // Called once, when the block is lost, freed by another process or an operator, or ends with its session. Runs on a
+  // thread of the SDK, which waits for it: it must return soon, and must not wait for an SDK call. Not called once
+  // Free() has begun, or the Block and its mappings are destroyed; a call that runs then may still be under way.
+  std::function<void(const BlockEvent&)> on_event;
   // Ends the wait (kCancelled); may be null. Must outlive the call.
   Cancellation* cancellation = nullptr;
 };
@@ -86,6 +92,8 @@ struct ImportOptions {
   // UUID of the device that the block is mapped for. Empty: the block's own device. Another device must reach the
   // block's device (NVLink, PCIe). Every device reaches host memory.
   std::string map_on;
+  // As in BlockOptions.
+  std::function<void(const BlockEvent&)> on_event;
 };
 
 struct PublishOptions {
@@ -180,9 +188,10 @@ class Block {
     std::string container;
   };
   // Imports a block that a session of this user published, or that `publisher` published and granted to this user or
-  // session. Errors: DENIED; LIMIT; otherwise as Allocate().
+  // session. `on_event`: as in BlockOptions. Errors: DENIED; LIMIT; otherwise as Allocate().
   static absl::StatusOr<Block> ImportPublished(const std::shared_ptr<Session>& session, absl::string_view name,
-                                               const std::optional<Publisher>& publisher = std::nullopt);
+                                               const std::optional<Publisher>& publisher = std::nullopt,
+                                               std::function<void(const BlockEvent&)> on_event = nullptr);
   // Deletes a published block of this user, or on admin.sock of `tenant`. The name is free at once; the memory is
   // released when the last importer releases the block. Errors: NOT_FOUND; ADMIN_ONLY.
   static absl::Status Unpublish(const std::shared_ptr<Session>& session, absl::string_view name,
@@ -204,7 +213,8 @@ class Block {
                                         const BlockOptions& options, ReservationId reservation);
   Block(std::shared_ptr<internal::Import> import, bool owned);
   static absl::StatusOr<Block> Import(const std::shared_ptr<internal::SessionCore>& core,
-                                      v1::ImportBlockRequest* request, const std::string& map_on = "");
+                                      v1::ImportBlockRequest* request, const std::string& map_on,
+                                      std::function<void(const BlockEvent&)> on_event);
   absl::Status CheckOwned() const;
   absl::Status Grant(v1::GrantBlockRequest* request) const;
 

@@ -6,6 +6,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <berth/block_event.h>
 
 namespace berth::internal {
 
@@ -22,11 +28,19 @@ enum class Lease : uint64_t {
 using AtomicLease = std::atomic<Lease>;
 static_assert(AtomicLease::is_always_lock_free);
 
+// An import's listener to the end of its block; owned by the import.
+struct BlockListener {
+  std::function<void(const BlockEvent&)> on_event;
+};
+
 // The channel's state of a block, shared by all its imports in this process.
 struct LeaseRecord {
   AtomicLease state = Lease::kLive;
   // Whether the return of the block was requested; this process may continue to use it.
   std::atomic<bool> asked_back = false;
+  // The block's first event, and the listeners until then. The channel's BlockWatch guards both.
+  std::optional<BlockEvent> event;
+  std::vector<std::weak_ptr<BlockListener>> listeners;
 };
 
 // Moves `state` away from kLive; the first reason remains.

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -139,7 +140,7 @@ absl::StatusOr<Block> Block::Allocate(const std::shared_ptr<SessionCore>& core, 
                          }));
   BERTH_ASSIGN_OR_RETURN(const auto ipc_handle, HandleOf(response.block(), response.ipc_handle()));
   return Block(std::make_shared<internal::Import>(core, response.block(), std::move(arrival),
-                                                  /*read_only=*/false, ipc_handle, options.map_on),
+                                                  /*read_only=*/false, ipc_handle, options.map_on, options.on_event),
                /*owned=*/true);
 }
 
@@ -149,11 +150,12 @@ absl::StatusOr<Block> Block::Import(const std::shared_ptr<Session>& session, con
   ToProto(handle, request.mutable_handle());
   request.set_read_only(options.read_only);
   ToProto(options.export_kinds, request.mutable_export_kinds());
-  return Import(session->core(), &request, options.map_on);
+  return Import(session->core(), &request, options.map_on, options.on_event);
 }
 
 absl::StatusOr<Block> Block::ImportPublished(const std::shared_ptr<Session>& session, absl::string_view name,
-                                             const std::optional<Publisher>& publisher) {
+                                             const std::optional<Publisher>& publisher,
+                                             std::function<void(const BlockEvent&)> on_event) {
   if (name.empty()) return absl::InvalidArgumentError("the name is empty: expected the name of a published block");
   BERTH_RETURN_IF_ERROR(ValidateLabel("name", name));
   v1::ImportBlockRequest request;
@@ -163,11 +165,12 @@ absl::StatusOr<Block> Block::ImportPublished(const std::shared_ptr<Session>& ses
     request.mutable_publisher()->set_uid(publisher->uid);
     request.mutable_publisher()->set_container(publisher->container);
   }
-  return Import(session->core(), &request);
+  return Import(session->core(), &request, /*map_on=*/"", std::move(on_event));
 }
 
 absl::StatusOr<Block> Block::Import(const std::shared_ptr<SessionCore>& core, v1::ImportBlockRequest* request,
-                                    const std::string& map_on) {
+                                    const std::string& map_on,
+                                    std::function<void(const BlockEvent&)> on_event) {
   BERTH_ASSIGN_OR_RETURN(OpenRequest open, core->Begin());
   open.Fill(request->mutable_request());
   v1::ImportBlockResponse response;
@@ -177,7 +180,7 @@ absl::StatusOr<Block> Block::Import(const std::shared_ptr<SessionCore>& core, v1
       }));
   BERTH_ASSIGN_OR_RETURN(const auto ipc_handle, HandleOf(response.block(), response.ipc_handle()));
   return Block(std::make_shared<internal::Import>(core, response.block(), std::move(arrival),
-                                                  request->read_only(), ipc_handle, map_on),
+                                                  request->read_only(), ipc_handle, map_on, std::move(on_event)),
                /*owned=*/false);
 }
 
@@ -289,6 +292,7 @@ bool Block::AskedBack() const { return import_ != nullptr && import_->asked_back
 absl::Status Block::Free() {
   const std::shared_ptr<internal::Import> import = std::move(import_);
   if (import == nullptr || !owned_) return absl::OkStatus();
+  import->StopListening();
   internal::EndLease(import->lease(), internal::Lease::kFreed);
   // Nothing else in this process maps the block: release its import in the same request, which saves the daemon a
   // quarantine.

@@ -14,7 +14,8 @@
 namespace berth::internal {
 
 Import::Import(std::shared_ptr<SessionCore> core, const v1::Block& block, Arrival arrival, bool read_only,
-               std::optional<IpcHandle> handle, std::string device)
+               std::optional<IpcHandle> handle, std::string device,
+               std::function<void(const BlockEvent&)> on_event)
     : core_(std::move(core)),
       block_(block),
       id_(arrival.import),
@@ -26,6 +27,9 @@ Import::Import(std::shared_ptr<SessionCore> core, const v1::Block& block, Arriva
       handle_(handle) {
   live_object_counts.blocks.fetch_add(1, std::memory_order_relaxed);
   live_object_counts.bytes.fetch_add(block_.bytes(), std::memory_order_relaxed);
+  if (on_event == nullptr) return;
+  MutexLock lock(&mu_);
+  listener_ = core_->channel().WatchBlock(*lease_, std::move(on_event));
 }
 
 Import::~Import() {
@@ -73,6 +77,11 @@ absl::StatusOr<std::unique_ptr<MappedMemory>> Import::OpenOnce(const IpcHandle& 
 absl::Status Import::Synchronize() {
   MutexLock lock(&mu_);
   return memory_ == nullptr ? absl::OkStatus() : memory_->Synchronize();
+}
+
+void Import::StopListening() {
+  MutexLock lock(&mu_);
+  listener_.reset();
 }
 
 void Import::CloseUnannounced() {

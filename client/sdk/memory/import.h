@@ -6,10 +6,12 @@
 #define CLIENT_SDK_MEMORY_IMPORT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include <berth/block_event.h>
 #include <berth/ids.h>
 
 #include "absl/base/thread_annotations.h"
@@ -28,9 +30,9 @@ namespace berth::internal {
 class Import {
  public:
   // `read_only`: the import can only be mapped read-only. `handle` is set for a block that is imported by a handle.
-  // `device` is the device to map for; empty for the block's own.
+  // `device` is the device to map for; empty for the block's own. `on_event` may be empty.
   Import(std::shared_ptr<SessionCore> core, const v1::Block& block, Arrival arrival, bool read_only,
-         std::optional<IpcHandle> handle, std::string device);
+         std::optional<IpcHandle> handle, std::string device, std::function<void(const BlockEvent&)> on_event);
   Import(const Import&) = delete;
   Import& operator=(const Import&) = delete;
   ~Import();
@@ -50,6 +52,9 @@ class Import {
 
   // Waits until others see this process's writes through the mapping. Errors: DRIVER.
   absl::Status Synchronize() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Ends the notification of the block's end: this process itself ends the block.
+  void StopListening() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Unmaps and closes now; the caller must notify the daemon. Requires: the mapping is not in use.
   void CloseUnannounced() ABSL_LOCKS_EXCLUDED(mu_);
@@ -72,6 +77,8 @@ class Import {
   UniqueFd fd_ ABSL_GUARDED_BY(mu_);
   std::optional<IpcHandle> handle_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<MappedMemory> memory_ ABSL_GUARDED_BY(mu_);
+  // Null without a listener.
+  std::shared_ptr<BlockListener> listener_ ABSL_GUARDED_BY(mu_);
   bool announced_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -190,7 +190,7 @@ void SideChannel::Rejoin() {
       if (stop_) return;
       if (socket.ok() && ::dup3(socket->get(), socket_, O_CLOEXEC) >= 0) {
         away_ = false;
-        EndBlocksLocked(Lease::kLost);
+        EndBlocksLocked(Lease::kLost, BlockEvent{.what = BlockEvent::kLost, .end = {.reason = EndReason::kStateLost}});
         fences_.pages.End(absl::UnavailableError("every stream ended at the daemon's restart"));
         resumed_ = true;
         return_at_ = SteadyNow();
@@ -347,7 +347,7 @@ void SideChannel::LoseLocked(const absl::Status& why) {
   if (!state_.ok()) return;
   state_ = why;
   if (session_over_) {
-    EndBlocksLocked(Lease::kEnded);
+    EndBlocksLocked(Lease::kEnded, std::nullopt);
   } else {
     EndLeasesLocked({.reason = EndReason::kChannelBroken});
     // Shut the socket down, so that the daemon stops counting on a process that reads no messages.
@@ -367,26 +367,52 @@ void SideChannel::TakeIn() {
 void SideChannel::EndLeases() {
   MutexLock lock(&mu_);
   session_over_ = true;
-  EndBlocksLocked(Lease::kEnded);
+  EndBlocksLocked(Lease::kEnded, std::nullopt);
 }
 
 void SideChannel::EndLeasesLocked(const EndNotice& end) {
   session_over_ = true;
-  EndBlocksLocked(Lease::kEnded);
+  EndBlocksLocked(Lease::kEnded, BlockEvent{.what = BlockEvent::kEnded, .end = end});
   permits_.EndAll(end);
   plans_.EndAll(end);
   Wake();
 }
 
 bool SideChannel::CallBack() {
-  const bool called = permits_.CallBack();
-  return plans_.CallBack() || called;
+  bool called = permits_.CallBack();
+  called = plans_.CallBack() || called;
+  return blocks_.CallBack() || called;
 }
 
-void SideChannel::EndBlocksLocked(Lease how) {
+std::shared_ptr<BlockListener> SideChannel::WatchBlock(LeaseRecord& lease,
+                                                       std::function<void(const BlockEvent&)> on_event) {
+  std::shared_ptr<BlockListener> listener = blocks_.Watch(lease, std::move(on_event));
+  // The block may have ended before.
+  Wake();
+  return listener;
+}
+
+void SideChannel::EndBlocksLocked(Lease how, const std::optional<BlockEvent>& event) {
   for (const auto& [block, weak] : leases_) {
-    if (const std::shared_ptr<LeaseRecord> lease = weak.lock()) EndLease(lease->state, how);
+    const std::shared_ptr<LeaseRecord> lease = weak.lock();
+    if (lease == nullptr) continue;
+    EndLease(lease->state, how);
+    if (event.has_value()) blocks_.Notify(*lease, *event);
   }
+}
+
+void SideChannel::OnRecallLocked(const attach::Delivery& delivery) {
+  const auto at = leases_.find(BlockId(delivery.block));
+  if (at == leases_.end()) return;
+  const std::shared_ptr<LeaseRecord> lease = at->second.lock();
+  if (lease == nullptr) return;
+  const EndNotice end = NoticeOf(delivery);
+  const bool memory_lost = end.reason == EndReason::kMemoryLost;
+  const bool lost = memory_lost || end.reason == EndReason::kStateLost;
+  // The state page shows lost memory of a living daemon.
+  if (!memory_lost) EndLease(lease->state, lost ? Lease::kLost : Lease::kFreed);
+  blocks_.Notify(*lease, {.what = lost ? BlockEvent::kLost : BlockEvent::kFreed, .end = end});
+  Wake();
 }
 
 void SideChannel::DrainLocked() {
@@ -444,11 +470,7 @@ absl::Status SideChannel::DispatchLocked(Message message) {
       DeliverLocked(delivery, std::move(fd));
       break;
     case attach::DeliveryKind::kRecall:
-      if (const auto at = leases_.find(BlockId(delivery.block)); at != leases_.end()) {
-        const bool lost = NoticeOf(delivery).reason == EndReason::kStateLost;
-        if (const std::shared_ptr<LeaseRecord> lease = at->second.lock())
-          EndLease(lease->state, lost ? Lease::kLost : Lease::kFreed);
-      }
+      OnRecallLocked(delivery);
       break;
     case attach::DeliveryKind::kAskBack:
       if (const auto at = leases_.find(BlockId(delivery.block)); at != leases_.end()) {
@@ -483,7 +505,7 @@ absl::Status SideChannel::DispatchLocked(Message message) {
       if (const EndNotice end = NoticeOf(delivery); end.reason != EndReason::kUnknown) {
         EndLeasesLocked(end);
       } else {
-        EndBlocksLocked(Lease::kEnded);
+        EndBlocksLocked(Lease::kEnded, std::nullopt);
       }
       break;
     case attach::DeliveryKind::kOverdue:

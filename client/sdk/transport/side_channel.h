@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 
+#include <berth/block_event.h>
 #include <berth/cancellation.h>
 #include <berth/end_notice.h>
 #include <berth/ids.h>
@@ -26,6 +27,7 @@
 #include "absl/time/time.h"
 #include "client/sdk/fences/fences.h"
 #include "client/sdk/memory/atomic_lease.h"
+#include "client/sdk/memory/block_watch.h"
 #include "client/sdk/permits/permit_watch.h"
 #include "client/sdk/plans/plan_watch.h"
 #include "common/mutex.h"
@@ -109,6 +111,9 @@ class SideChannel {
   PermitWatch& permits() { return permits_; }
   // The daemon's notices about plans; the same rules apply.
   PlanWatch& plans() { return plans_; }
+  // Creates a listener to the end of a block; the same rules apply.
+  std::shared_ptr<BlockListener> WatchBlock(LeaseRecord& lease, std::function<void(const BlockEvent&)> on_event)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // Reads and dispatches all messages that the daemon has sent so far.
   void TakeIn() ABSL_LOCKS_EXCLUDED(mu_);
@@ -147,8 +152,11 @@ class SideChannel {
   SideChannel(int socket, Fences* fences, UniqueFd wake, UniqueFd looker_wake, Events events);
   void Run();
   void Wake();
-  // Ends the lease of every block in this process.
-  void EndBlocksLocked(Lease how) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the lease of every block in this process. Notifies the listeners of `event`; nullopt: this process itself has
+  // ended the session, or the listeners were notified before.
+  void EndBlocksLocked(Lease how, const std::optional<BlockEvent>& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Handles the end of one block.
+  void OnRecallLocked(const attach::Delivery& delivery) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends every lease of this process and notifies the holders. Only the first call has an effect.
   void EndLeasesLocked(const EndNotice& end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Calls the holders that have notices. Returns whether any holder was called.
@@ -196,6 +204,7 @@ class SideChannel {
   // Internally synchronized.
   PermitWatch permits_;
   PlanWatch plans_;
+  BlockWatch blocks_;
 
   mutable Mutex mu_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;

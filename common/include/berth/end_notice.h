@@ -32,6 +32,8 @@ enum class EndReason : uint32_t {
   kNotResumed = 9,
   // The side channel between process and daemon broke: it carried an unreadable message, or an end could not continue.
   kChannelBroken = 10,
+  // The memory of a block was lost: its device was reset, lost or dropped, or the context worker that made it ended.
+  kMemoryLost = 11,
 };
 
 // Why a block is stale whose memory the daemon lost. A phrase for people.

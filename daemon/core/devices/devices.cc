@@ -108,12 +108,14 @@ void Devices::ReportDevice(StepContext& step, uint32_t device, WorkerKind worker
     if (!changed.drain_reason.empty()) RefuseDrained(step, changed);
   }
   if (report.dropped && worker.state != DeviceState::kDropped) {
+    core_.blocks.MemoryLost(step, changed, worker_kind, Blocks::kDropped);
     worker.state = DeviceState::kDropped;
     worker.calls.Clear();
     UpdateIslands();
     core_.workers.RefuseWaiting(step, changed, worker_kind);
   }
   if (report.generation <= worker.generation) return;
+  core_.blocks.MemoryLost(step, changed, worker_kind, report.generation);
   worker.generation = report.generation;
   if (worker_kind == WorkerKind::kContext) {
     // The worker's memory is lost with it, and the next command goes to a new worker.
@@ -181,6 +183,7 @@ void Devices::SendCommand(StepContext& step, Device& device, WorkerKind worker_k
     if (drains || (each != worker_kind && !both)) continue;
     worker.calls.Clear();
     if (command == WorkerCommand::kDrop) {
+      core_.blocks.MemoryLost(step, device, each, Blocks::kDropped);
       worker.state = DeviceState::kDropped;
     } else if (command == WorkerCommand::kLose) {
       worker.state = DeviceState::kStopped;

@@ -182,11 +182,16 @@ void Blocks::FreeBlock(StepContext& step, Block& block, LogCause cause) {
   }
   Apply(step, block, BlockEvent::kFreedMapped);
   core_.budgets.ChargeImporters(step, block);
-  std::set<ChannelId> recalled;
+  for (const auto& [id, import] : block.imports) blocks_.MarkRecalled(block, id);
+  NotifyImporters(step, block, why);
+  core_.fences.ServeImports(step);
+}
+
+void Blocks::NotifyImporters(StepContext& step, const Block& block, EndReason why) {
+  std::set<ChannelId> notified;
   std::vector<Deliver> sends;
   for (const auto& [id, import] : block.imports) {
-    blocks_.MarkRecalled(block, id);
-    if (!recalled.insert(import.channel).second) continue;
+    if (!notified.insert(import.channel).second) continue;
     core_.sessions.mailboxes().Post(Deliver{.channel = import.channel,
                                             .delivery = {.what = attach::DeliveryKind::kRecall,
                                                          .block = block.id.value(),
@@ -194,7 +199,16 @@ void Blocks::FreeBlock(StepContext& step, Block& block, LogCause cause) {
                                     &sends);
   }
   step.EmitAll(std::move(sends));
-  core_.fences.ServeImports(step);
+}
+
+void Blocks::MemoryLost(StepContext& step, const Device& device, WorkerKind worker_kind, uint64_t generation) {
+  // A block of an earlier generation was lost before, and its importers were notified then.
+  const uint64_t current = device.worker(worker_kind).generation;
+  for (const Block* const block : blocks_.OfDevice(device.config.ordinal)) {
+    if (block->worker_kind() != worker_kind || block->phase != BlockPhase::kLive) continue;
+    if (block->memory_generation < current || block->memory_generation >= generation) continue;
+    NotifyImporters(step, *block, EndReason::kMemoryLost);
+  }
 }
 
 void Blocks::BlockLost(StepContext& step, BlockId block) {

@@ -32,6 +32,7 @@
 
 namespace berth::core {
 
+struct Device;
 struct Managers;
 
 // Thread-compatible; part of the core.
@@ -50,6 +51,10 @@ class Blocks final : public WaitPlace {
   void Import(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
               const ImportRequest& request);
   void BlockLost(StepContext& step, BlockId block);
+  // Notifies the importers of the blocks whose memory is lost as the worker's generation advances to `generation`;
+  // kDropped: as the device is dropped. The blocks stay until their owners free them.
+  static constexpr uint64_t kDropped = UINT64_MAX;
+  void MemoryLost(StepContext& step, const Device& device, WorkerKind worker_kind, uint64_t generation);
   void Publish(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
                const PublishRequest& request);
   void Unpublish(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
@@ -119,6 +124,8 @@ class Blocks final : public WaitPlace {
   bool OutlivesCall(const RequestId&) override { return true; }
 
  private:
+  // Notifies each process that has the block imported of its end.
+  void NotifyImporters(StepContext& step, const Block& block, EndReason why);
   // Errors: EXPORT_KIND.
   static absl::Status CheckTakes(const Block& block, const ExportKinds& kinds, bool read_only);
   static absl::Status Stale(const BlockHandle& handle, absl::string_view why);

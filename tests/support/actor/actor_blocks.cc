@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/os/os_error.h"
@@ -81,6 +82,18 @@ std::vector<ExportKind> DefaultKinds() {
   return ParseKinds(word == nullptr ? "fd" : word).value();
 }
 
+void HeardBlockEvents::Add(const BlockEvent& event) {
+  MutexLock lock(&mu_);
+  events_.push_back(event);
+}
+
+std::string HeardBlockEvents::Text() const {
+  MutexLock lock(&mu_);
+  return absl::StrJoin(events_, " ", [](std::string* out, const BlockEvent& event) {
+    absl::StrAppend(out, static_cast<int>(event.what), ":", static_cast<uint32_t>(event.end.reason));
+  });
+}
+
 absl::StatusOr<Mapping> ActorBlocks::MappingOf(const std::string& name) const {
   const auto at = held_.find(name);
   if (at == held_.end() || !at->second.mapping.has_value()) return absl::NotFoundError(name);
@@ -97,8 +110,11 @@ absl::StatusOr<std::string> ActorBlocks::Do(const std::string& verb, const std::
   if (verb == "import") return Import(words);
   if (verb == "reserve") return Reserve(words);
   if (verb == "import-published" && words.size() == 2) {
-    BERTH_ASSIGN_OR_RETURN(Block block, Block::ImportPublished(session_, words[1]));
-    held_.insert_or_assign(words[0], Held{.block = std::move(block)});
+    const auto heard = std::make_shared<HeardBlockEvents>();
+    BERTH_ASSIGN_OR_RETURN(Block block,
+                           Block::ImportPublished(session_, words[1], /*publisher=*/std::nullopt,
+                                                  [heard](const BlockEvent& event) { heard->Add(event); }));
+    held_.insert_or_assign(words[0], Held{.block = std::move(block), .heard = heard});
     return "";
   }
   // Imports by the uid of the publisher.
@@ -128,6 +144,8 @@ absl::StatusOr<std::string> ActorBlocks::Do(const std::string& verb, const std::
 absl::StatusOr<std::string> ActorBlocks::Allocate(const std::vector<std::string>& words) {
   BERTH_ASSIGN_OR_RETURN(const uint64_t bytes, Number(words, 1));
   BlockOptions options = {.bytes = Bytes(bytes), .export_kinds = DefaultKinds()};
+  const auto heard = std::make_shared<HeardBlockEvents>();
+  options.on_event = [heard](const BlockEvent& event) { heard->Add(event); };
   std::string reservation;
   for (size_t i = 2; i < words.size(); ++i) {
     const std::pair<std::string, std::string> option = absl::StrSplit(words[i], absl::MaxSplits('=', 1));
@@ -147,7 +165,7 @@ absl::StatusOr<std::string> ActorBlocks::Allocate(const std::vector<std::string>
   }
   BERTH_ASSIGN_OR_RETURN(Block block, Lease(options, reservation));
   std::string handle = FormatHandle(block.handle());
-  held_.insert_or_assign(words[0], Held{.block = std::move(block)});
+  held_.insert_or_assign(words[0], Held{.block = std::move(block), .heard = heard});
   return handle;
 }
 
@@ -184,6 +202,8 @@ absl::StatusOr<std::string> ActorBlocks::Import(const std::vector<std::string>& 
   if (words.size() < 2) return absl::InvalidArgumentError("import NAME HANDLE [ro] [kind=K]");
   BERTH_ASSIGN_OR_RETURN(const BlockHandle handle, ParseHandle(words[1]));
   ImportOptions options;
+  const auto heard = std::make_shared<HeardBlockEvents>();
+  options.on_event = [heard](const BlockEvent& event) { heard->Add(event); };
   for (size_t i = 2; i < words.size(); ++i) {
     absl::string_view word = words[i];
     if (word == "ro") options.read_only = true;
@@ -193,7 +213,7 @@ absl::StatusOr<std::string> ActorBlocks::Import(const std::vector<std::string>& 
   }
   BERTH_ASSIGN_OR_RETURN(Block block, Block::Import(session_, handle, options));
   const uint64_t bytes = block.bytes().count();
-  held_.insert_or_assign(words[0], Held{.block = std::move(block)});
+  held_.insert_or_assign(words[0], Held{.block = std::move(block), .heard = heard});
   return absl::StrCat(bytes);
 }
 
@@ -204,6 +224,7 @@ absl::StatusOr<std::string> ActorBlocks::DoWith(const std::string& verb, Held& h
     BERTH_ASSIGN_OR_RETURN(held.ref, GpuRef<uint8_t>::Of(*held.mapping));
     return absl::StrCat(held.mapping->size(), " ", RightsOf(held.mapping->data()));
   }
+  if (verb == "heard") return held.heard == nullptr ? "" : held.heard->Text();
   if (verb == "free") return Said(held.block.Free());
   if (verb == "publish" && words.size() == 2) return Said(held.block.Publish(words[1]));
   if (verb == "asked-back") return held.block.AskedBack() ? "yes" : "no";

@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 
 namespace berth::testing {
 
@@ -36,6 +37,18 @@ absl::StatusOr<std::vector<ExportKind>> ParseKinds(absl::string_view word);
 // Returns the export kinds of a command that names none: $BERTH_ACTOR_KIND, or FD.
 std::vector<ExportKind> DefaultKinds();
 
+// The events that a block's listener received. Thread-safe.
+class HeardBlockEvents {
+ public:
+  void Add(const BlockEvent& event) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns each event as its number and the number of its reason, such as "1:11".
+  std::string Text() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  mutable Mutex mu_;
+  std::vector<BlockEvent> events_ ABSL_GUARDED_BY(mu_);
+};
+
 class ActorBlocks {
  public:
   explicit ActorBlocks(std::shared_ptr<Session> session) : session_(std::move(session)) {}
@@ -50,6 +63,7 @@ class ActorBlocks {
     Block block;
     std::optional<Mapping> mapping;
     std::optional<GpuRef<uint8_t>> ref;
+    std::shared_ptr<HeardBlockEvents> heard;
   };
 
   absl::StatusOr<std::string> Allocate(const std::vector<std::string>& words);
