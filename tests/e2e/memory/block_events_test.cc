@@ -1,5 +1,5 @@
-// The end of a block is notified once, to the owner and to an importer, for every way in which a block ends. The death of
-// a worker or a broker is no end of an FD block.
+// The end of a block is notified once, to the owner and to an importer, for every way in which a block ends. The death
+// of a worker or a broker is no end of an FD block.
 
 #include <signal.h>
 #include <sys/types.h>

@@ -2,7 +2,9 @@
 
 #include <signal.h>
 
+#include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/environment.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -138,6 +141,32 @@ TEST(GangsTest, KillOrTimeoutLeavesNoPartOfGang) {
     EXPECT_TRUE(Ok(last.Ask("gang all a:2 b:3 wait_ms=60000")));
   }
   daemon.ExpectAccountsBack();
+}
+
+// One member on each device of the node: in the soak as many of both as the limits allow.
+TEST(GangsTest, GangOfAllDevicesIsGrantedEntirelyOrNotAtAll) {
+  const uint64_t size = GateOrSoak(8, 64);
+  TestDaemon daemon({.flags = {absl::StrCat("--host-devices=", size)},
+                     .config = absl::StrCat("[pools.d]\ncap = ", size, "\ndevice_cap = 1\n")});
+  std::string all;
+  for (uint64_t i = 0; i < size; ++i) absl::StrAppend(&all, " d:1:any");
+  Actor single(daemon), first(daemon), second(daemon);
+  single.Do("acquire p pool=d device=any");
+  EXPECT_TRUE(IsRefusal(first.Ask(absl::StrCat("gang g", all, " wait_ms=0")).status(), Reason::kNoPermit));
+  EXPECT_EQ(PoolOf(daemon, "d").out(), 1u) << "nothing of a refused gang is out";
+  first.SendLine(absl::StrCat("gang g", all));
+  ASSERT_TRUE(Eventually([&] { return PoolOf(daemon, "d").waiters() == 1; }));
+  second.SendLine(absl::StrCat("gang g", all));
+  ASSERT_TRUE(Eventually([&] { return PoolOf(daemon, "d").waiters() == 2; }));
+  EXPECT_EQ(PoolOf(daemon, "d").out(), 1u) << "nothing is held while it waits";
+  single.Do("release p");
+  for (Actor* const holder : {&first, &second}) {
+    const std::vector<std::string> named = absl::StrSplit(Must(holder->Answer(), "the gang"), ' ');
+    EXPECT_EQ(std::set<std::string>(named.begin(), named.end()).size(), size);
+    EXPECT_EQ(PoolOf(daemon, "d").out(), size);
+    holder->Kill();
+  }
+  EXPECT_TRUE(Eventually([&] { return PoolOf(daemon, "d").out() == 0; }));
 }
 
 TEST(GangsTest, WorkerDeathTakesNoPermit) {
