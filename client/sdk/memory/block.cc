@@ -264,7 +264,8 @@ absl::Status Block::Publish(absl::string_view name, const PublishOptions& option
   v1::ImportBlockRequest again;
   ToProto(handle_, again.mutable_handle());
   again.add_export_kinds(import_->block().export_kind());
-  if (absl::StatusOr<Block> block = Import(core, &again); block.ok()) import_ = std::move(block->import_);
+  absl::StatusOr<Block> block = Import(core, &again, /*map_on=*/"", import_->on_event());
+  if (block.ok()) import_ = std::move(block->import_);
   return status;
 }
 

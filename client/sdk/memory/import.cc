@@ -79,6 +79,11 @@ absl::Status Import::Synchronize() {
   return memory_ == nullptr ? absl::OkStatus() : memory_->Synchronize();
 }
 
+std::function<void(const BlockEvent&)> Import::on_event() {
+  MutexLock lock(&mu_);
+  return listener_ == nullptr ? nullptr : listener_->on_event;
+}
+
 void Import::StopListening() {
   MutexLock lock(&mu_);
   listener_.reset();

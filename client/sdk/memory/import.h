@@ -53,6 +53,8 @@ class Import {
   // Waits until others see this process's writes through the mapping. Errors: DRIVER.
   absl::Status Synchronize() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Returns the listener to the block's end; null without one.
+  std::function<void(const BlockEvent&)> on_event() ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the notification of the block's end: this process itself ends the block.
   void StopListening() ABSL_LOCKS_EXCLUDED(mu_);
 

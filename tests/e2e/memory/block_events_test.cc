@@ -12,6 +12,7 @@
 #include <berth/end_notice.h>
 
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/berth_command.h"
