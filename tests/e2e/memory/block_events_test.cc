@@ -31,7 +31,7 @@ struct Way {
   const char* kind;
   // Brings about the end. `block` is the number of the block.
   void (*end)(TestDaemon& daemon, const std::string& block);
-  // What the owner and the importer hear.
+  // The owner's event, and the importer's.
   std::string owner;
   std::string importer;
 };
