@@ -1,0 +1,57 @@
+"""Ranks of `torchrun` under `berth run --gpus 2`: each uses its own device, in the job and in a nested run.
+
+    torch_ranks.py BERTH        starts the job; needs a daemon, two GPUs, PyTorch with NCCL
+    torch_ranks.py BERTH rank   one rank of it
+"""
+
+import os
+import subprocess
+import sys
+
+RANKS = 2
+
+
+def uuid_of(index):
+    import torch
+
+    return str(torch.cuda.get_device_properties(index).uuid)
+
+
+def rank(berth):
+    """Prints "RANK UUID NESTED", the rank's device and that of a run nested in the job."""
+    import torch
+    import torch.distributed
+
+    local = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local)
+    torch.distributed.init_process_group("nccl")
+    total = torch.ones(1, device="cuda")
+    torch.distributed.all_reduce(total)
+    assert total.item() == RANKS, total
+    # One GPU of the job's, which the nested process sees as its only one.
+    code = "import torch; print(torch.cuda.device_count(), torch.cuda.get_device_properties(0).uuid)"
+    nested = subprocess.run([berth, "run", "--gpus", "1", "--", sys.executable, "-c", code], check=True,
+                            stdout=subprocess.PIPE, text=True).stdout.split()
+    assert nested[0] == "1", nested
+    # One write, so that the lines of two ranks do not mix.
+    os.write(1, f"{local} {uuid_of(local)} {nested[1]}\n".encode())
+    torch.distributed.destroy_process_group()
+
+
+def main():
+    berth = sys.argv[1]
+    if len(sys.argv) > 2:
+        return rank(berth)
+    said = subprocess.run([berth, "run", "--gpus", str(RANKS), "--", "torchrun", "--standalone",
+                           f"--nproc-per-node={RANKS}", sys.argv[0], berth, "rank"], check=True,
+                          stdout=subprocess.PIPE, text=True).stdout
+    print(said, end="")
+    lines = sorted(line.split() for line in said.splitlines() if len(line.split()) == 3)
+    assert [line[0] for line in lines] == [str(local) for local in range(RANKS)], said
+    assert len({line[1] for line in lines}) == RANKS, "two ranks use one device"
+    assert all(line[1] == line[2] for line in lines), "a nested run uses another device than its rank"
+    print(f"{RANKS} ranks on {RANKS} devices, nested runs on the same")
+    return 0
+
+
+sys.exit(main())
