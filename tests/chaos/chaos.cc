@@ -332,7 +332,7 @@ std::string Chaos::MismatchOf(const Accounts& expected) {
   if (!permits.ok()) return permits.status().ToString();
   const auto& all = permits->permits();
   const auto cached = std::count_if(all.begin(), all.end(), [](const v1::Permit& permit) { return permit.kept(); });
-  if (cached != all.size()) return absl::StrCat(all.size() - cached, " permits are out");
+  if (cached != all.size()) return absl::StrCat(all.size() - cached, " permits are out: ", permits->ShortDebugString());
   accounts.permits = accounts.units = 0;
   if (accounts == expected) return "";
   // Releases at which workers ended wait for an operator, or for the end of their user's hold.
