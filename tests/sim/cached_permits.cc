@@ -57,6 +57,9 @@ void Simulation::LearnCached(ChannelId channel, Process& process, const AcquireR
     clients_.at(process.session).acquisitions.push_back(permit.acquisition);
     return;
   }
+  if (!process.mapped_own_page) {
+    Fail("a process may cache a permit in a page that it has not mapped");
+  }
   cachers_.insert(channel);
   process.cached = permit;
   process.in_use = true;

@@ -75,6 +75,8 @@ void Simulation::LoseSockets(ChannelId channel, Process& process) {
   process.uses.clear();
   process.wanted.clear();
   process.pages.clear();
+  process.own_page = 0;
+  process.mapped_own_page = false;
   alone_.Forget(channel);
   // The process releases a permit without a permit slot like any other.
   if (process.cached.has_value()) clients_.at(process.session).acquisitions.push_back(process.cached->acquisition);

@@ -21,6 +21,7 @@ void Simulation::Acknowledge() {
   process.acknowledged += 1 + Draw(process.last_delivery - process.acknowledged);
   process.fds_under_way.erase(process.fds_under_way.begin(),
                               process.fds_under_way.upper_bound(process.acknowledged));
+  if (process.own_page != 0 && process.own_page <= process.acknowledged) process.mapped_own_page = true;
   Say(*channel, [this, id = *channel, number = process.acknowledged] {
     core_->DeliveryAcknowledged(now_, id, number, &effects_);
   });

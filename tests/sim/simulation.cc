@@ -403,6 +403,7 @@ void Simulation::ApplyDeliver(const Deliver& deliver) {
 void Simulation::ApplyPage(Process& process, const Deliver& deliver) {
   if (deliver.delivery.what == attach::DeliveryKind::kOwnPage) {
     if (deliver.read_only) Fail("a process cannot write its own page");
+    if (process.own_page == 0) process.own_page = deliver.delivery.number;
     return;
   }
   if (!deliver.read_only) Fail("a process could write another's page");

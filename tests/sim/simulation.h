@@ -149,6 +149,9 @@ class Simulation {
     uint64_t last_delivery = 0;
     uint64_t acknowledged = 0;
     std::set<uint64_t> fds_under_way;
+    // Number of the delivery of its own page, 0 before, and whether it has acknowledged that.
+    uint64_t own_page = 0;
+    bool mapped_own_page = false;
     // Fds that the process received and has not released.
     std::map<ImportId, BlockId> mapped;
     // The imports whose fd the process can write, and those that it declared read-only.

@@ -38,10 +38,13 @@ class PermitCache {
     State expected = State::kNew;
     return state_.compare_exchange_strong(expected, State::kOpening);
   }
-  // `permit_slot` must outlive the cache; null where no permit slot is available.
+  // `permit_slot` must outlive the cache; null where no permit slot is available. Ignored after Close(): the slot may
+  // be an earlier daemon's.
   void Open(PermitSlot* permit_slot) {
     permit_slot_ = permit_slot;
-    state_.store(permit_slot == nullptr ? State::kNone : State::kOpen, std::memory_order_release);
+    State expected = State::kOpening;
+    state_.compare_exchange_strong(expected, permit_slot == nullptr ? State::kNone : State::kOpen,
+                                   std::memory_order_acq_rel);
   }
   // Whether the process may request a permit to cache.
   bool open() const { return state_.load(std::memory_order_acquire) == State::kOpen; }

@@ -33,6 +33,16 @@ TEST_F(PermitCacheTest, CachedPermitIsTakenAgain) {
   EXPECT_TRUE(cache_.Take("p").has_value());
 }
 
+// The daemon restarts while a thread obtains the slot.
+TEST(PermitCacheOpenTest, CloseDuringOpenLeavesCacheClosed) {
+  PermitSlot permit_slot{};
+  PermitCache cache;
+  ASSERT_TRUE(cache.BeginOpen());
+  EXPECT_FALSE(cache.Close().has_value());
+  cache.Open(&permit_slot);
+  EXPECT_FALSE(cache.open());
+}
+
 // Checks whether Close() returns the permit for release, by the state of its permit slot when the next daemon serves.
 TEST_F(PermitCacheTest, CloseReturnsIdlePermitsOnly) {
   struct Case {

@@ -25,16 +25,22 @@ using FindTakeUpWords = std::function<TakeUpWords*(ChannelId)>;
 // Thread-compatible, except for the slots.
 class PermitSlots {
  public:
+  // Whether a channel's process has mapped its present page.
+  using HasMapped = std::function<bool(ChannelId)>;
+
   // Without `find` no process caches a permit.
-  explicit PermitSlots(FindPermitSlot find = nullptr) : find_(std::move(find)) {}
+  PermitSlots(FindPermitSlot find, HasMapped has_mapped)
+      : find_(std::move(find)), has_mapped_(std::move(has_mapped)) {}
 
   // Begins a step. Within one step a slot is lent at most once. So it shows the state of the permit that was lent until
   // that state is persisted.
   void BeginStep() { ended_.clear(); }
 
   // Lets the process cache `permit`. Returns its slot in state USED; null if it has none or caches another permit.
+  // After the daemon's restart a process may call with the cache of its earlier page. The process gives up that cache
+  // before it acknowledges another page, so the permit in it is not lost.
   PermitSlot* Lend(ChannelId channel, PermitId permit) {
-    if (ended_.contains(channel)) return nullptr;
+    if (ended_.contains(channel) || find_ == nullptr || !has_mapped_(channel)) return nullptr;
     PermitSlot* const permit_slot = LendAgain(channel);
     if (permit_slot != nullptr) permit_slot->Lend(permit.value());
     return permit_slot;
@@ -55,6 +61,7 @@ class PermitSlots {
 
  private:
   const FindPermitSlot find_;
+  const HasMapped has_mapped_;
   std::set<ChannelId> lent_;
   std::set<ChannelId> ended_;
 };

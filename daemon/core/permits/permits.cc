@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/status_macros.h"
+#include "common/wire/attach_wire.h"
 #include "daemon/core/managers.h"
 #include "daemon/core/permits/permit_transaction.h"
 #include "daemon/core/permits/pool_change.h"
@@ -47,7 +48,11 @@ uint64_t PoolOf(const RecordKey& key) {
 
 Permits::Permits(Managers& core, FindPermitSlot find, FindTakeUpWords find_take_up)
     : core_(core),
-      permit_slots_(std::move(find)),
+      // The process maps its page before it acknowledges the page.
+      permit_slots_(std::move(find),
+                    [&core](ChannelId channel) {
+                      return !core.sessions.mailboxes().Owes(channel, attach::DeliveryKind::kOwnPage);
+                    }),
       find_take_up_(std::move(find_take_up)),
       gangs_(&core.journal) {}
 

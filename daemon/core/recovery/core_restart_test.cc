@@ -457,7 +457,7 @@ TEST_F(CoreRestartTest, DamagedRecordsAreUnreadable) {
 TEST(RecordSchemaTest, ChangedRecordsNeedNewSchema) {
   CoreHarness h;
   Peer peer = h.Open(), waiting = h.Open(2), planning = h.Open(3);
-  h.KeepPermits(peer);
+  h.KeepPermits(peer, /*maps=*/false);
   h.MustAcquire(peer, {.pool = "gpu-tests", .units = 2, .holder_key = "a", .device = {.pick = DevicePick::kAny}});
   h.MustAcquire(peer, {.pool = "gpu-tests", .holder_key = "a"});
   h.Acquire(waiting, One());

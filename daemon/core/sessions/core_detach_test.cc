@@ -76,6 +76,27 @@ TEST_F(DetachTest, CachedPermitIsReleasedLikeAnyOther) {
   EXPECT_EQ(h_.Pool().out, 0u);
 }
 
+// A process calls the next daemon before its side channel has rejoined: it then caches permits in its earlier page.
+TEST_F(DetachTest, ProcessCachesNothingBeforeItMapsItsNextPage) {
+  Peer peer = h_.Open(), holder = h_.Open();
+  peer.takes_up = true;
+  h_.KeepPermits(peer);
+  Detach({peer, holder});
+  const AcquireResult all = h_.MustAcquire(holder, {.pool = "gpu-tests", .units = 2});
+  AcquireRequest keep = One();
+  keep.keep = true;
+  const CallId waiting = h_.Acquire(peer, keep);
+  ASSERT_TRUE(h_.pages.contains(peer.channel));
+  const uint64_t page = h_.deliveries.back().delivery.number;
+  h_.Get<ReleaseResult>(h_.Release(holder, all.acquisition));
+  const auto before = h_.Get<AcquireResult>(waiting);
+  EXPECT_FALSE(before.cached);
+  h_.Get<ReleaseResult>(h_.Release(peer, before.acquisition));
+  h_.Do([&](Core& core, Effects* effects) { core.Rejoined(h_.now, peer.channel, effects); });
+  h_.Acknowledge(peer, page);
+  EXPECT_TRUE(h_.MustAcquire(peer, keep).cached);
+}
+
 TEST_F(DetachTest, LeaseDeliveriesAreResentAfterRejoin) {
   Peer peer = h_.Open();
   const AcquireResult held = h_.MustAcquire(peer, One());

@@ -195,10 +195,12 @@ CallId CoreHarness::Import(Peer& peer, const BlockHandle& handle, bool read_only
   });
 }
 
-CallId CoreHarness::KeepPermits(Peer& peer) {
-  return Ask([&](Core& core, CallId call, Effects* effects) {
-    core.KeepPermits(now, call, peer.caller(), peer.Next(), {}, effects);
+CallId CoreHarness::KeepPermits(Peer& peer, bool maps) {
+  const CallId call = Ask([&](Core& core, CallId id, Effects* effects) {
+    core.KeepPermits(now, id, peer.caller(), peer.Next(), {}, effects);
   });
+  if (maps) Acknowledge(peer, deliveries.back().delivery.number);
+  return call;
 }
 
 CallId CoreHarness::ReleaseIfIdle(Peer& peer, AcquisitionId acquisition) {

@@ -79,7 +79,8 @@ class CoreHarness {
   CallId Free(Peer& peer, const BlockHandle& handle, std::vector<ImportId> let_go = {});
   CallId Grant(Peer& peer, const BlockHandle& handle, const Grantee& grantee);
   CallId Import(Peer& peer, const BlockHandle& handle, bool read_only = false);
-  CallId KeepPermits(Peer& peer);
+  // `maps`: the process maps and acknowledges its page.
+  CallId KeepPermits(Peer& peer, bool maps = true);
   CallId ReleaseIfIdle(Peer& peer, AcquisitionId acquisition);
   CallId OpenStream(Peer& peer, uint32_t device = 0, bool default_stream = false);
   CallId CloseStream(Peer& peer, uint32_t slot);

@@ -33,28 +33,27 @@ constexpr char kOnePermit[] = "BERTH_GPU_TEST_CONCURRENCY=1";
 
 v1::Pool PoolOf(TestDaemon& daemon) { return Must(daemon.inspector().ListPools()).pools(0); }
 
-Actor CachingActor(const TestDaemon& daemon) {
+// A process that caches a permit without using it.
+Actor CachingActor(TestDaemon& daemon) {
   Actor actor(daemon, {.open = false});
   actor.Do("open cache");
-  return actor;
-}
-
-// A process that caches the pool's one permit without using it.
-Actor IdleCachingActor(TestDaemon& daemon) {
-  Actor actor = CachingActor(daemon);
-  actor.Do("acquire p");
-  actor.Do("release p");
-  EXPECT_EQ(PoolOf(daemon).out(), 1u);
-  EXPECT_EQ(PoolOf(daemon).kept(), 1u);
+  const uint64_t before = PoolOf(daemon).kept();
+  // The daemon may not have the acknowledgement of the process's page at the first permit.
+  EXPECT_TRUE(Eventually([&] {
+    actor.Do("acquire p");
+    actor.Do("release p");
+    return PoolOf(daemon).kept() > before;
+  }));
   return actor;
 }
 
 TEST(CachedPermitsTest, CachedPermitIsReusedWithoutCallAndShown) {
   TestDaemon daemon({.environment = {kOnePermit}});
-  Actor cacher = IdleCachingActor(daemon);
+  Actor cacher = CachingActor(daemon);
   EXPECT_TRUE(Must(daemon.inspector().ListPermits()).permits(0).kept());
+  const uint64_t before = PoolOf(daemon).granted_total();
   cacher.Do("spin 10000");
-  EXPECT_EQ(PoolOf(daemon).granted_total(), 1u);
+  EXPECT_EQ(PoolOf(daemon).granted_total(), before);
   cacher.Do("acquire p");
   EXPECT_FALSE(Must(daemon.inspector().ListPermits()).permits(0).kept());
   cacher.Do("release p");
@@ -64,7 +63,7 @@ TEST(CachedPermitsTest, CachedPermitIsReusedWithoutCallAndShown) {
 
 TEST(CachedPermitsTest, StoppedOwnerOfIdlePermitDelaysNoWaiter) {
   TestDaemon daemon({.environment = {kOnePermit}});
-  Actor cacher = IdleCachingActor(daemon);
+  Actor cacher = CachingActor(daemon);
   cacher.process().Signal(SIGSTOP);
   ASSERT_TRUE(Eventually([&] { return StateOf(cacher.pid()) == 'T'; }));
   Actor other(daemon);
@@ -119,7 +118,7 @@ TEST(CachedPermitsTest, WantedPermitIsHandedOverOnReturn) {
 TEST(CachedPermitsTest, KilledOwnersPermitReturnsIdleOrUsed) {
   TestDaemon daemon({.environment = {kOnePermit}});
   for (const bool used : {false, true}) {
-    Actor cacher = IdleCachingActor(daemon);
+    Actor cacher = CachingActor(daemon);
     if (used) cacher.Do("acquire p");
     Actor other(daemon);
     if (used) other.SendLine("acquire p");
@@ -135,11 +134,11 @@ TEST(CachedPermitsTest, KilledOwnersPermitReturnsIdleOrUsed) {
 
 TEST(CachedPermitsTest, SessionEndReturnsIdlePermit) {
   TestDaemon daemon({.environment = {kOnePermit}});
-  Actor ends = IdleCachingActor(daemon);
+  Actor ends = CachingActor(daemon);
   ends.Do("end");
   EXPECT_TRUE(Eventually([&] { return PoolOf(daemon).out() == 0; }));
   EXPECT_FALSE(ends.Ask("acquire p").ok());
-  Actor closes = IdleCachingActor(daemon);
+  Actor closes = CachingActor(daemon);
   closes.Do("close");
   EXPECT_TRUE(Eventually([&] { return PoolOf(daemon).out() == 0; }));
   ends.Quit();
@@ -149,7 +148,7 @@ TEST(CachedPermitsTest, SessionEndReturnsIdlePermit) {
 
 TEST(CachedPermitsTest, ForkedChildIsRejectedAndChangesNothing) {
   TestDaemon daemon({.environment = {kOnePermit}});
-  Actor cacher = IdleCachingActor(daemon);
+  Actor cacher = CachingActor(daemon);
   // Idle, then in use: the child gets neither.
   for (int i = 0; i < 2; ++i) {
     const std::string said = cacher.Do("fork-try");
@@ -191,7 +190,7 @@ TEST(CachedPermitsTest, ForgedSlotRetainsAtMostOwnPermit) {
 
 TEST(CachedPermitsTest, CachedPermitIsTakenByNextBroker) {
   TestDaemon daemon({.environment = {kOnePermit}});
-  Actor cacher = IdleCachingActor(daemon);
+  Actor cacher = CachingActor(daemon);
   const pid_t broker = daemon.broker();
   ASSERT_EQ(::kill(broker, SIGKILL), 0);
   ASSERT_TRUE(Eventually([&] { return !IsAlive(broker); }));
