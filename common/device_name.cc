@@ -32,11 +32,10 @@ bool IsOrdinal(absl::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == absl::string_view::npos;
 }
 
-}  // namespace
-
-absl::StatusOr<uint32_t> FindDeviceByName(const std::vector<DeviceLabel>& devices, absl::string_view name) {
+// Returns the devices that a name fits: an ordinal, a UUID, or the start of UUIDs.
+std::vector<DeviceLabel> DevicesNamed(const std::vector<DeviceLabel>& devices, absl::string_view name) {
   for (const auto& [ordinal, uuid] : devices) {
-    if (uuid == name) return ordinal;
+    if (uuid == name) return {{ordinal, uuid}};
   }
   uint32_t asked = 0;
   const bool is_ordinal = IsOrdinal(name) && absl::SimpleAtoi(name, &asked);
@@ -45,6 +44,13 @@ absl::StatusOr<uint32_t> FindDeviceByName(const std::vector<DeviceLabel>& device
     const bool fits = is_ordinal ? device.first == asked : absl::StartsWith(device.second, name);
     if (fits && !name.empty()) found.push_back(device);
   }
+  return found;
+}
+
+}  // namespace
+
+absl::StatusOr<uint32_t> FindDeviceByName(const std::vector<DeviceLabel>& devices, absl::string_view name) {
+  const std::vector<DeviceLabel> found = DevicesNamed(devices, name);
   if (found.size() == 1) return found.front().first;
   const absl::string_view shown = name.substr(0, kShown);
   if (found.empty()) {
@@ -86,12 +92,16 @@ absl::StatusOr<std::vector<DeviceLabel>> DevicesAmong(const std::vector<DeviceLa
     BERTH_ASSIGN_OR_RETURN(entries, ParseVisibleDevices(*visible));
   }
   for (const std::string& entry : entries) {
-    const absl::StatusOr<uint32_t> ordinal = FindDeviceByName(devices, entry);
-    if (!ordinal.ok()) {
-      return Refuse(Reason::kInvalidField, "{field}: {value}",
-                    {{"field", "CUDA_VISIBLE_DEVICES"}, {"value", ordinal.status().message()}});
+    const std::vector<DeviceLabel> found = DevicesNamed(devices, entry);
+    if (found.empty()) {
+      return Refuse(Reason::kInvalidField, "{field}: no device {value}: this node has {limit}",
+                    {{"field", "CUDA_VISIBLE_DEVICES"}, {"value", entry.substr(0, kShown)}, {"limit", Join(devices)}});
     }
-    seen.insert(*ordinal);
+    if (found.size() > 1) {
+      return Refuse(Reason::kInvalidField, "{field}: device {value} matches {limit}: give more of its UUID",
+                    {{"field", "CUDA_VISIBLE_DEVICES"}, {"value", entry.substr(0, kShown)}, {"limit", Join(found)}});
+    }
+    seen.insert(found.front().first);
   }
   std::vector<DeviceLabel> among;
   for (const auto& [ordinal, uuid] : devices) {

@@ -106,6 +106,7 @@ TEST(DeviceNameTest, ChoiceIsBoundedByNamesAndVisibleDevices) {
       {gpus, {"0"}, "1,2", nullptr, "asked one of 0; the caller's CUDA_VISIBLE_DEVICES=\"1,2\" excludes all"},
       {gpus, {}, "", nullptr, "asked any device; the caller's CUDA_VISIBLE_DEVICES=\"\" excludes all"},
       {gpus, {}, "7", nullptr, "CUDA_VISIBLE_DEVICES: no device 7: this node has 0 (GPU-a)"},
+      {gpus, {}, "GPU-", nullptr, "CUDA_VISIBLE_DEVICES: device GPU- matches 0 (GPU-a), 1 (GPU-b), 2 (GPU-c): give"},
       {gpus, {}, "x", nullptr, "invalid CUDA_VISIBLE_DEVICES \"x\": expected ordinals"},
       {gpus, {"9"}, {}, nullptr, "no device 9"},
       {mixed, {}, "1", "1,2"},

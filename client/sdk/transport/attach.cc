@@ -47,8 +47,8 @@ absl::Status NoConnection(const std::string& path, int error) {
 absl::Status CheckAddress(const std::string& path) {
   constexpr size_t kLimit = sizeof(sockaddr_un::sun_path) - 1;
   if (path.find('\0') != std::string::npos) {
-    return Refuse(Reason::kInvalidField, "{field} {value} has a zero byte",
-                  {{"field", "socket path"}, {"value", absl::CHexEscape(path)}});
+    return Refuse(Reason::kInvalidField, "{field} {value} has a zero byte; expected {limit}",
+                  {{"field", "socket path"}, {"value", absl::CHexEscape(path)}, {"limit", "a path without one"}});
   }
   if (path.size() <= kLimit) return absl::OkStatus();
   return Refuse(Reason::kInvalidField,

@@ -246,8 +246,8 @@ absl::Status AttachServer::RejoinLifeline(const ConnectionPtr& connection, Sessi
   {
     MutexLock lock(&mu_);
     if (!detached_.contains(session) || lifelines_.contains(session)) {
-      return berth::Refuse(Reason::kInvalidField, "session {session} already has its lifeline",
-                           {{"field", "session"}, {"session", session.value()}});
+      return berth::Refuse(Reason::kInvalidField, "{field} {value} already has its lifeline; expected {limit}",
+                           {{"field", "session"}, {"value", session.value()}, {"limit", "a session without one"}});
     }
     lifelines_[session] = connection;
   }
