@@ -310,6 +310,25 @@ TEST(CoreInventoryTest, WaiterForDrainedDeviceIsRejectedUnlessAny) {
   EXPECT_FALSE(h.Answered(any));
 }
 
+TEST(CoreInventoryTest, RefusalNamesDrainedDevices) {
+  CoreHarness h;
+  Peer a = h.Open();
+  for (const uint32_t device : {0u, 1u}) {
+    h.Do([&](Core& core, Effects* effects) { EXPECT_TRUE(core.DrainDevice(h.now, device, "fans", effects).ok()); });
+  }
+  for (const Bytes declared : {Bytes(), MiB(1)}) {
+    AcquireRequest request = On("", "k");
+    request.wait = false;
+    request.device.declared = declared;
+    const CallId refused = h.Acquire(a, request);
+    EXPECT_TRUE(h.Refused(refused, Reason::kNoPermit));
+    const std::string text(h.StatusOf(refused).message());
+    EXPECT_TRUE(absl::StrContains(text, "device 0 is being drained: fans; device 1 is being drained: fans")) << text;
+    EXPECT_TRUE(absl::StrContains(text, "`berth device undrain`")) << text;
+    EXPECT_FALSE(absl::StrContains(text, "bytes free")) << text;
+  }
+}
+
 TEST(CoreInventoryTest, SupervisorReportsDrainToBroker) {
   CoreHarness h;
   Report(h, {.drain_reason = "loud"});

@@ -80,9 +80,10 @@ absl::StatusOr<Device*> Allocations::PickDevice(StepContext& step, const Allocat
     break;
   }
   if (first == nullptr) {
+    const Bytes free = request.constraint.min_free;
+    const std::string asked = free > Bytes() ? absl::StrCat("a device with ", free.count(), " bytes free") : "any device";
     return Refuse(Reason::kNoDevice, "no eligible device: asked {asked}; {lacking}",
-                  {{"asked", absl::StrCat("a device with ", request.constraint.min_free.count(), " bytes free")},
-                   {"lacking", core_.devices.placement().Lacking(ask)}});
+                  {{"asked", asked}, {"lacking", core_.devices.placement().Lacking(ask)}});
   }
   core_.devices.placement().MarkTurn(first->config.ordinal);
   return first;

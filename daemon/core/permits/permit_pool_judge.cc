@@ -273,9 +273,15 @@ absl::Status PermitPool::NoPermit(const Requester& requester, const AcquireReque
   }
   // The pool has the units; a device is missing.
   named_values.emplace_back("device", what.device.pick == DevicePick::kNamed ? what.device.uuid : "of any kind");
+  named_values.emplace_back("lacking", placement_->Lacking(AskOf(what)));
+  if (!placement_->AnyServes(what.device)) {
+    return Refuse(Reason::kNoPermit,
+                  "permit pool {pool}: asked {asked}, {out} of {cap} out; no device {device} is in service: {lacking}; "
+                  "wait for one, or return one by `berth device undrain` or `berth device enable`; held by {holders}",
+                  named_values);
+  }
   named_values.emplace_back("bytes", std::max(what.device.declared, what.device.min_free).count());
   named_values.emplace_back("free", placement_->MostFree(what.device).count());
-  named_values.emplace_back("lacking", placement_->Lacking(AskOf(what)));
   return Refuse(
       Reason::kNoPermit,
       "permit pool {pool}: asked {asked}, {out} of {cap} out; no serving device {device} has {bytes} bytes free and "
