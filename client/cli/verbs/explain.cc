@@ -33,7 +33,8 @@ std::string NoEstimate(const v1::WaitExplanation& wait) {
     case v1::WaitExplanation::STOPPED:
       return "none: the request waits for more than permits";
     default:
-      return "none yet: no permit has been returned";
+      return wait.pool().has_mean_hold() ? "none: every permit out is held for longer than recent ones"
+                                         : "none yet: no permit has been returned";
   }
 }
 
@@ -50,7 +51,9 @@ std::string ForPeople(const v1::WaitExplanation& wait, absl::Time now) {
       wait.units_ahead(),
       " units requested before it", wait.passes() > 0 ? absl::StrCat(", passed ", wait.passes(), " times") : "", "\n");
   absl::StrAppend(&text, "estimate: ",
-                  wait.has_estimate() ? absl::StrCat("about ", FormatDuration(wait.estimate()),
+                  wait.has_estimate() ? absl::StrCat(wait.estimate().seconds() == 0
+                                                         ? "less than 1s"
+                                                         : absl::StrCat("about ", FormatDuration(wait.estimate())),
                                                      ", if permits are held as long as recent ones")
                                       : NoEstimate(wait),
                   "\n");

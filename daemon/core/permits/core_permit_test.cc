@@ -560,6 +560,7 @@ TEST(CorePermitTest, ExplainWaitNamesCauseOfWait) {
   EXPECT_EQ(view.cause, WaitCause::kUnits);
   EXPECT_EQ(view.waiter.position, 1);
   EXPECT_EQ(view.estimate, absl::Seconds(6)) << "6 of 8 units, held for 8 s so far";
+  EXPECT_EQ(view.estimate_until, h.now + absl::Seconds(8)) << "the newest permit is held for as long by then";
   EXPECT_EQ(view.pool.out, 3);
   // Other tenants' permits are shown without their owners.
   ASSERT_EQ(view.holders.size(), 2);

@@ -150,6 +150,9 @@ std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewe
                       (view.cause == WaitCause::kDevice && !placement_->AnyServes(waiter->what.device));
   if (mean_hold_ > absl::ZeroDuration() && !stands) {
     view.estimate = mean_hold_ * (charged / static_cast<double>(config_.cap));
+    absl::Time newest = absl::InfinitePast();
+    for (const auto& [id, permit] : permits_) newest = std::max(newest, permit.view.granted_at);
+    if (!permits_.empty()) view.estimate_until = newest + mean_hold_;
   }
   const auto out = out_by_tenant_.find(waiter->requester.tenant);
   view.tenant_out = out == out_by_tenant_.end() ? 0 : out->second;

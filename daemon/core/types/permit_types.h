@@ -261,6 +261,8 @@ struct WaitView {
   // Expected time until the grant, based on past hold times. Infinite before the first release, or if the waiter does
   // not wait for permits: no suitable device serves, or an operator is stopping the daemon.
   absl::Duration estimate = absl::InfiniteDuration();
+  // From this time on every permit is held for longer than the last ones were, and the estimate says nothing.
+  absl::Time estimate_until = absl::InfiniteFuture();
 };
 
 struct AcquireResult {

@@ -1,7 +1,9 @@
 #include "daemon/service/conversion/conversion.h"
 
 #include "absl/time/clock.h"
+#include "berth/v1/permit.pb.h"
 #include "daemon/broker/node_clock.h"
+#include "daemon/service/conversion/permit_conversion.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "gtest/gtest.h"
 
@@ -22,6 +24,17 @@ TEST(ConversionTest, CoreTimesAreShownAsWallTime) {
   const absl::Time shown = absl::FromUnixSeconds(wire.seconds()) + absl::Nanoseconds(wire.nanos());
   EXPECT_GE(shown, before - absl::Seconds(1));
   EXPECT_LE(shown, absl::Now() + absl::Seconds(1));
+}
+
+TEST(ConversionTest, EstimateEndsOnceAllHoldsExceedIt) {
+  for (const bool applies : {true, false}) {
+    core::WaitView view;
+    view.estimate = absl::Seconds(2);
+    view.estimate_until = NodeClock::Real().Now() + (applies ? absl::Hours(1) : absl::ZeroDuration());
+    v1::WaitExplanation wire;
+    ToProto(view, &wire);
+    EXPECT_EQ(wire.has_estimate(), applies);
+  }
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "common/label.h"
 #include "common/status_macros.h"
 #include "common/os/process_state.h"
+#include "daemon/broker/node_clock.h"
 #include "daemon/service/conversion/conversion.h"
 #include "daemon/service/conversion/placement_conversion.h"
 #include "daemon/service/conversion/plan_conversion.h"
@@ -290,7 +291,8 @@ void ToProto(const core::WaitView& view, v1::WaitExplanation* out) {
   out->set_units_ahead(view.units_ahead);
   out->set_passes(view.passes);
   out->set_lacking(view.lacking);
-  if (view.estimate != absl::InfiniteDuration()) ToProto(view.estimate, out->mutable_estimate());
+  const bool applies = NodeClock::Real().Now() < view.estimate_until;
+  if (applies && view.estimate != absl::InfiniteDuration()) ToProto(view.estimate, out->mutable_estimate());
 }
 
 void ToProto(const core::StrayView& view, v1::Stray* out) {

@@ -514,14 +514,20 @@ TEST_F(CommandTest, WaiterIsExplainedAndGetsRevokedPermit) {
   const Json pool = ShowJson({"status"})["pools"]["pools"][0];
   EXPECT_EQ(pool["out"], "1");
   EXPECT_EQ(pool["revoked_total"], "1");
-  // Past releases give an estimate.
+  // Past releases give an estimate, until the permit is held for longer than they were.
   waiter.Do("release p");
   holder.Do("acquire p");
   waiter.SendLine("acquire p");
   ASSERT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
   const v1::ListPermitsResponse after = Must(daemon_.inspector().ListPermits());
-  const std::string guess = Show({"explain", absl::StrCat(after.waiters(0).number())});
-  EXPECT_TRUE(absl::StrContains(guess, "estimate: about ")) << guess;
+  const std::string again = absl::StrCat(after.waiters(0).number());
+  const std::string guess = Show({"explain", again});
+  EXPECT_TRUE(absl::StrContains(guess, "estimate: ")) << guess;
+  EXPECT_FALSE(absl::StrContains(guess, "about 0s")) << guess;
+  ASSERT_TRUE(Eventually([&] {
+    return absl::StrContains(Show({"explain", again}), "estimate: none: every permit out is held for longer");
+  }));
+  EXPECT_FALSE(ShowJson({"explain", again}).contains("estimate"));
   holder.Quit();
   EXPECT_TRUE(Ok(waiter.Answer()));
   waiter.Quit();
