@@ -81,7 +81,8 @@ absl::StatusOr<Device*> Allocations::PickDevice(StepContext& step, const Allocat
   }
   if (first == nullptr) {
     const Bytes free = request.constraint.min_free;
-    const std::string asked = free > Bytes() ? absl::StrCat("a device with ", free.count(), " bytes free") : "any device";
+    const std::string asked =
+        free > Bytes() ? absl::StrCat("a device with ", free.count(), " bytes free") : "any device";
     return Refuse(Reason::kNoDevice, "no eligible device: asked {asked}; {lacking}",
                   {{"asked", asked}, {"lacking", core_.devices.placement().Lacking(ask)}});
   }
