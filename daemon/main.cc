@@ -20,10 +20,6 @@
 
 namespace {
 
-// Run before the libraries' initializers, which take longer than the rest of the start.
-__attribute__((section(".preinit_array"), used)) void (*g_before_initializers[])() = {&berth::BlockControlSignals,
-                                                                                      &berth::OpenStandardFds};
-
 // Ends a process at once if it gets no memory, wherever that happens; the next process continues from the persisted
 // state. A thrown std::bad_alloc could be caught by a library, which would then continue with an incomplete step
 // (docs/design/0017).
@@ -33,10 +29,15 @@ void EndWithoutMemory() {
   ::_exit(berth::kExitForWant);
 }
 
+void HandleWantOfMemory() { std::set_new_handler(EndWithoutMemory); }
+
+// Run before the libraries' initializers, which allocate memory, and take longer than the rest of the start.
+__attribute__((section(".preinit_array"), used)) void (*g_before_initializers[])() = {
+    &HandleWantOfMemory, &berth::BlockControlSignals, &berth::OpenStandardFds};
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::set_new_handler(EndWithoutMemory);
   // Libraries write to stderr, too: that must not block, end or stop a process. Opening a pipe or terminal again may
   // need privileges that the process gives up later.
   berth::MakeOwnNonBlocking(STDERR_FILENO);

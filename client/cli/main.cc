@@ -110,6 +110,9 @@ void LogOfGrpc(gpr_log_func_args* line) {
   ::_exit(kRunFailed);
 }
 
+// The static initializers of libraries allocate memory.
+[[gnu::constructor(101)]] void HandleWantOfMemory() { std::set_new_handler(EndWithoutMemory); }
+
 // Answers `berth --version` before the static initializers run: the registration of protobuf's descriptors takes half
 // of that command's instructions. The C library passes main()'s arguments to initializers. If the answer cannot be
 // written, main() reports the reason.
@@ -126,7 +129,6 @@ void LogOfGrpc(gpr_log_func_args* line) {
 int main(int argc, char** argv) {
   using namespace berth::cli;
   HoldSignals();
-  std::set_new_handler(EndWithoutMemory);
   ReserveStandardFds();
   gpr_set_log_function(&LogOfGrpc);
   // Debian's abseil checks every lock for deadlocks, and ends a process that lacks memory for that.
