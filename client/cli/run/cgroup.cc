@@ -228,6 +228,7 @@ const SignalCounts& GroupWitness::Take() {
     }
   }
   moved = ::read(answer_.get(), &number, sizeof(number));
+  AwaitKill();
   return counts_;
 }
 
@@ -236,6 +237,6 @@ void GroupWitness::Continue() const {
   ::kill(pid_, SIGCONT);
 }
 
-void GroupWitness::AwaitKill() const { ::setpgid(pid_, ::getpgrp()); }
+void GroupWitness::AwaitKill() { ::setpgid(0, ::getpgrp()); }
 
 }  // namespace berth::cli

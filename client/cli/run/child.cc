@@ -183,17 +183,12 @@ absl::Status ExecCommand(const std::vector<std::string>& command,
 
 void AwaitEnd(pid_t child, const std::function<void(int)>& stopped) {
   const int stops = stopped == nullptr ? 0 : WSTOPPED;
-  const auto look = [child](int options, siginfo_t* info) {
-    *info = {};
-    int result;
-    while ((result = ::waitid(P_PID, static_cast<id_t>(child), info, options)) < 0 && errno == EINTR) {
-    }
-    return result;
-  };
-  siginfo_t info;
-  while (look(WEXITED | stops | WNOWAIT, &info) == 0 && info.si_code == CLD_STOPPED) {
-    // Consumes the stop, unless the child has continued meanwhile.
-    if (look(WSTOPPED | WNOHANG, &info) == 0 && info.si_pid == child) stopped(info.si_status);
+  while (true) {
+    siginfo_t info = {};
+    const int result = ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | stops | WNOWAIT);
+    if (result < 0 && errno == EINTR) continue;
+    if (result < 0 || info.si_code != CLD_STOPPED) return;
+    stopped(info.si_status);
   }
 }
 

@@ -59,8 +59,8 @@ absl::Status ExecCommand(const std::vector<std::string>& command,
                          const std::vector<std::string>& environment);
 
 // Waits until the child has ended, and leaves it a zombie. Until Reap() no other process gets its pid, so a signal that
-// is still forwarded to the pid has no effect. Calls `stopped` with the signal each time a signal has stopped the
-// child.
+// is still forwarded to the pid has no effect. Calls `stopped` with the signal while the child is stopped; `stopped`
+// consumes the stop by waitid(), unless the child has continued meanwhile.
 void AwaitEnd(pid_t child, const std::function<void(int)>& stopped = nullptr);
 
 // Reaps the child. Returns its exit code, or the signal that killed it.

@@ -37,17 +37,19 @@ class GroupWitness {
   pid_t pid() const { return pid_; }
 
   // Returns the signals that have reached the witness since the last call. They include every group signal that this
-  // process has already received: the call waits until a running kill() has reached every process. Async-signal-safe; a
-  // process made by vfork() from this process may call it, too.
+  // process has already received, except a stop signal that a later SIGCONT has discarded, and vice versa. Every
+  // returned group signal has reached this process. Async-signal-safe; a process made by vfork() from this process may
+  // call it, too.
   const SignalCounts& Take();
   // Resumes a witness that a group SIGSTOP has stopped. Take() does not count the SIGCONT of this call. A group SIGCONT
   // that this process has received reached the witness earlier, and is counted.
   void Continue() const;
 
+  // Waits until a running kill() has reached every process of its group. kill() holds the kernel's task-list lock for
+  // reading until then; this function's system call first acquires the same lock for writing.
+  static void AwaitKill();
+
  private:
-  // Waits for a running kill(). kill() holds the kernel's task-list lock for reading until it has reached the whole
-  // group; this function's system call first acquires the same lock for writing.
-  void AwaitKill() const;
   GroupWitness(UniqueFd ask, UniqueFd answer, void* stack);
   static int Run(void* self);
 

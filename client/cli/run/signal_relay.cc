@@ -18,6 +18,7 @@ enum class Action { kEnd, kStop, kIgnore };
 
 Action DefaultAction(int signal) {
   switch (signal) {
+    case SIGSTOP:
     case SIGTSTP:
     case SIGTTIN:
     case SIGTTOU:
@@ -32,9 +33,21 @@ Action DefaultAction(int signal) {
   }
 }
 
-bool IsStop(const signalfd_siginfo& info) {
-  return DefaultAction(static_cast<int>(info.ssi_signo)) == Action::kStop;
+bool IsStop(int signal) { return DefaultAction(signal) == Action::kStop; }
+
+// The kernel discards a pending SIGCONT at a stop signal, and pending stop signals at a SIGCONT.
+bool DiscardsPending(int signal) { return IsStop(signal) || signal == SIGCONT; }
+
+// Whether a signal is pending that arrived later than `signal` and discards it.
+bool IsOvertaken(int signal) {
+  sigset_t pending;
+  ::sigpending(&pending);
+  if (IsStop(signal)) return ::sigismember(&pending, SIGCONT) == 1;
+  return signal == SIGCONT && (::sigismember(&pending, SIGTSTP) == 1 || ::sigismember(&pending, SIGTTIN) == 1 ||
+                               ::sigismember(&pending, SIGTTOU) == 1);
 }
+
+int SignalOf(const signalfd_siginfo& info) { return static_cast<int>(info.ssi_signo); }
 
 // Queued signals are delivered one by one; of every other signal at most one is pending.
 bool IsQueued(int signal) { return signal >= SIGRTMIN; }
@@ -91,7 +104,7 @@ absl::StatusOr<std::unique_ptr<SignalRelay>> SignalRelay::Start() {
 }
 
 SignalRelay::SignalRelay(UniqueFd signals, UniqueFd wake, const SignalSettings& original)
-    : signals_(std::move(signals)), wake_(std::move(wake)), original_(original) {}
+    : signals_(std::move(signals)), wake_(std::move(wake)), original_(original), main_thread_(::pthread_self()) {}
 
 SignalRelay::~SignalRelay() { Stop(); }
 
@@ -104,8 +117,11 @@ void SignalRelay::Stop() {
     // Earlier signals were meant for the command: they must not end this process, unless there is no command yet.
     MutexLock lock(&mu_);
     witness_.reset();
-    for (const signalfd_siginfo& info : Read()) {
-      if (child_ == 0) Take(info, /*to_group=*/false);
+    primed_ = false;
+    if (child_ == 0) {
+      TakeAll();
+    } else {
+      Read();
     }
   }
   SetSignalSettings(original_);
@@ -124,7 +140,13 @@ void SignalRelay::Run() {
 std::vector<signalfd_siginfo> SignalRelay::Read() {
   std::vector<signalfd_siginfo> all;
   signalfd_siginfo info;
-  while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) all.push_back(info);
+  bool continued = false;
+  while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    all.push_back(info);
+    continued = continued || SignalOf(info) == SIGCONT;
+  }
+  // A SIGCONT that this discards has the same effect as the one read, which is not yet handled.
+  if (continued && primed_) Prime();
   return all;
 }
 
@@ -145,60 +167,89 @@ bool SignalRelay::TakeOfGroup(const signalfd_siginfo& info) {
 void SignalRelay::TakeAll() {
   const std::vector<signalfd_siginfo> first = Read();
   if (first.empty()) return;
-  const auto is = [](int signal) {
-    return [signal](const signalfd_siginfo& info) { return static_cast<int>(info.ssi_signo) == signal; };
-  };
+  std::vector<Received> all;
   if (witness_ == nullptr) {
-    for (auto info = first.begin(); info != first.end(); ++info) {
-      // A SIGCONT that arrived after a stop signal has undone it.
-      if (IsStop(*info) && std::any_of(info + 1, first.end(), is(SIGCONT))) continue;
-      // Positive codes are from the kernel itself, usually for the terminal.
-      Take(*info, info->ssi_code > 0);
-    }
-    return;
+    // Positive codes are from the kernel itself, usually for the terminal.
+    for (const signalfd_siginfo& info : first) all.push_back({info, info.ssi_code > 0});
+  } else {
+    Classify(first, &all);
+    // An equal signal that came meanwhile may be part of the group signal in the witness's count. Two signals so close
+    // to each other may count as one, unless a signal of the opposite effect may have come between them.
+    std::vector<signalfd_siginfo> more = Read();
+    more.erase(std::remove_if(more.begin(), more.end(),
+                              [&](const signalfd_siginfo& info) {
+                                const int signal = SignalOf(info);
+                                return !IsQueued(signal) && !DiscardsPending(signal) &&
+                                       std::any_of(all.begin(), all.end(), [&](const Received& each) {
+                                         return each.to_group && each.info.ssi_signo == info.ssi_signo;
+                                       });
+                              }),
+               more.end());
+    if (!more.empty()) Classify(more, &all);
+    DropStaleCounts();
   }
+  const bool has_command = child_ != 0 && take_ == nullptr;
+  bool continues = false;
+  for (auto at = all.begin(); at != all.end(); ++at) {
+    const int signal = SignalOf(at->info);
+    // A SIGCONT has undone the stop for this process; a SIGCONT for the group has done so for the command, too. The
+    // witness's count may lack the stop signal.
+    const bool undone = IsStop(signal) && std::any_of(at + 1, all.end(), [&](const Received& each) {
+                          return SignalOf(each.info) == SIGCONT && (each.to_group || !has_command);
+                        });
+    if (undone) continue;
+    // The command receives a forwarded SIGCONT only now, and must receive the stop signal that came later again.
+    const bool to_group = at->to_group && !(continues && IsStop(signal));
+    continues = continues || (signal == SIGCONT && (!to_group || overtook_));
+    Take(at->info, to_group);
+  }
+}
+
+void SignalRelay::Classify(const std::vector<signalfd_siginfo>& signals, std::vector<Received>* all) {
+  const bool continued = std::any_of(signals.begin(), signals.end(),
+                                     [](const signalfd_siginfo& info) { return SignalOf(info) == SIGCONT; });
   // A stopped witness could not answer.
-  if (std::any_of(first.begin(), first.end(), is(SIGCONT))) witness_->Continue();
+  if (continued) witness_->Continue();
   RecordGroup(witness_->Take());
-  std::vector<std::pair<signalfd_siginfo, bool>> sorted;
-  for (const signalfd_siginfo& info : first) sorted.emplace_back(info, TakeOfGroup(info));
-  // An equal signal that came meanwhile may be part of the group signal in the witness's count. Two signals so close to
-  // each other may count as one.
-  bool stopped = false;
-  for (const signalfd_siginfo& info : Read()) {
-    stopped = stopped || IsStop(info);
-    const int signal = static_cast<int>(info.ssi_signo);
-    const bool merged = !IsQueued(signal) && std::any_of(sorted.begin(), sorted.end(), [&](const auto& each) {
-      return each.second && is(signal)(each.first);
-    });
-    if (merged) continue;
-    RecordGroup(witness_->Take());
-    sorted.emplace_back(info, TakeOfGroup(info));
-  }
-  const bool undone = stopped && std::any_of(first.begin(), first.end(), is(SIGCONT));
-  for (const auto& [info, to_group] : sorted) {
-    // A later stop has cancelled the SIGCONT, also for the witness; the SIGCONT would now undo the stop.
-    if (undone && is(SIGCONT)(info)) continue;
-    Take(info, to_group);
+  for (const signalfd_siginfo& info : signals) all->push_back({info, TakeOfGroup(info)});
+}
+
+void SignalRelay::DropStaleCounts() {
+  sigset_t pending;
+  ::sigpending(&pending);
+  for (int signal = 1; signal < NSIG; ++signal) {
+    if (!IsQueued(signal) && ::sigismember(&pending, signal) == 0) of_group_[static_cast<size_t>(signal)] = 0;
   }
 }
 
 void SignalRelay::Take(const signalfd_siginfo& info, bool to_group) {
-  const int signal = static_cast<int>(info.ssi_signo);
+  const int signal = SignalOf(info);
   // The end of a child of this process, or of a pipe that it wrote to, concerns only this process.
   if (signal == SIGCHLD && info.ssi_code > 0) return;
   if (signal == SIGPIPE && info.ssi_code == SI_USER && static_cast<pid_t>(info.ssi_pid) == ::getpid()) return;
   if (take_ != nullptr) {
     take_(signal, to_group);
     // No command is left whose stop a shell could see.
-    if (DefaultAction(signal) == Action::kStop) ActByDefault(signal);
+    if (IsStop(signal)) ActByDefault(signal);
   } else if (child_ == 0) {
     TakeWaiting(signal);
-  } else if (!to_group && info.ssi_code == SI_QUEUE) {
-    ::sigqueue(child_, signal, {.sival_ptr = reinterpret_cast<void*>(info.ssi_ptr)});
-  } else if (!to_group) {
+  } else if (!to_group || (overtook_ && DiscardsPending(signal))) {
+    Forward(signal, &info);
+  }
+}
+
+void SignalRelay::Forward(int signal, const signalfd_siginfo* info) {
+  // The command would receive it after the SIGCONT that has undone it, and stay stopped.
+  if (IsStop(signal) && IsOvertaken(signal)) return;
+  if (info != nullptr && info->ssi_code == SI_QUEUE) {
+    ::sigqueue(child_, signal, {.sival_ptr = reinterpret_cast<void*>(info->ssi_ptr)});
+  } else {
     ::kill(child_, signal);
   }
+  if (!DiscardsPending(signal)) return;
+  // A signal for the group may have reached the command before this one, but not after it.
+  GroupWitness::AwaitKill();
+  overtook_ = IsOvertaken(signal);
 }
 
 void SignalRelay::TakeWaiting(int signal) {
@@ -217,11 +268,15 @@ void SignalRelay::TakeWaiting(int signal) {
   }
 }
 
-void SignalRelay::ActByDefault(int signal, const std::function<void()>& before_stop) const {
-  sigset_t pending;
-  ::sigpending(&pending);
-  // The kernel discards a SIGCONT at a later stop signal: this SIGCONT came after `signal`.
-  if (::sigismember(&pending, SIGCONT) == 1) return;
+void SignalRelay::ActByDefault(int signal, const std::function<void()>& before_stop) {
+  if (IsOvertaken(signal)) return;
+  // Pending from here on: a SIGCONT that arrives during `before_stop` discards it, as it ends a stop.
+  ::raise(signal);
+  if (before_stop != nullptr) before_stop();
+  Unblock(signal);
+}
+
+void SignalRelay::Unblock(int signal) {
   // The signal may be ignored here, but not by the command.
   struct sigaction by_default = {};
   struct sigaction before = {};
@@ -230,23 +285,38 @@ void SignalRelay::ActByDefault(int signal, const std::function<void()>& before_s
   sigset_t set;
   ::sigemptyset(&set);
   ::sigaddset(&set, signal);
-  // Pending from here on: a SIGCONT that arrives during `before_stop` discards it, as it ends a stop.
-  ::raise(signal);
-  if (before_stop != nullptr) before_stop();
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   ::sigaction(signal, &before, nullptr);
 }
 
+void SignalRelay::Prime() const {
+  for (const int signal : {SIGTSTP, SIGTTIN, SIGTTOU}) ::pthread_kill(main_thread_, signal);
+}
+
 void SignalRelay::StopAs(int signal) {
   MutexLock lock(&mu_);
-  // A SIGCONT cancels pending stop signals, also those of the witness: handle everything that has arrived before.
-  TakeAll();
-  siginfo_t info = {};
-  const bool looked = ::waitid(P_PID, static_cast<id_t>(child_), &info, WCONTINUED | WNOHANG | WNOWAIT) == 0;
-  // If the command has continued, its SIGCONT was also sent to this process and will not come again.
-  if (looked && info.si_pid == child_) return;
-  ActByDefault(signal);
+  const auto stopped = [this](int options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    siginfo_t info = {};
+    const int result = ::waitid(P_PID, static_cast<id_t>(child_), &info, WSTOPPED | WNOHANG | options);
+    return result == 0 && info.si_pid == child_;
+  };
+  const auto handled = [] { return !IsOvertaken(SIGSTOP); };
+  sigset_t pending;
+  do {
+    // A SIGCONT for this process continues the command first.
+    mu_.Await(absl::Condition(&handled));
+    // A SIGCONT for the group has reached the command, too. A SIGSTOP for the group stops this process here.
+    GroupWitness::AwaitKill();
+    if (!stopped(WNOWAIT)) return;
+    ::sigpending(&pending);
+    const bool discarded = ::sigismember(&pending, signal) == 0 && ::sigismember(&pending, SIGCONT) == 0;
+    // The relay's thread has not read the SIGCONT that has discarded them: a stop signal has discarded it in turn.
+    if (discarded && signal != SIGSTOP) Prime();
+  } while (::sigismember(&pending, SIGCONT) == 1);
+  // Consumes the stop.
+  if (!stopped(0)) return;
+  signal == SIGSTOP ? static_cast<void>(::raise(signal)) : Unblock(signal);
 }
 
 int SignalRelay::interrupted_by() const {
@@ -283,12 +353,14 @@ absl::StatusOr<pid_t> SignalRelay::StartCommand(const std::vector<std::string>& 
   // For signals sent to the group before the command belonged to it.
   for (int signal = 1; signal < NSIG; ++signal) {
     if (launch.seen[static_cast<size_t>(signal)] > 0 && ::sigismember(&launch.pending, signal) == 0)
-      ::kill(*child, signal);
+      Forward(signal);
   }
   // Signals that were blocked have waited for the command. A signal pending for this thread alone is read only by it.
   const sigset_t all = AllSignals();
   ::signalfd(signals_.get(), &all, SFD_CLOEXEC | SFD_NONBLOCK);
   TakeAll();
+  primed_ = true;
+  Prime();
   return child;
 }
 
@@ -308,7 +380,7 @@ void SignalRelay::Send(int signal) {
   if (take_ != nullptr) {
     take_(signal, /*to_group=*/false);
   } else if (child_ != 0) {
-    ::kill(child_, signal);
+    Forward(signal);
   } else {
     TakeWaiting(signal);
   }

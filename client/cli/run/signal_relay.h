@@ -8,6 +8,7 @@
 #ifndef CLIENT_CLI_RUN_SIGNAL_RELAY_H_
 #define CLIENT_CLI_RUN_SIGNAL_RELAY_H_
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/types.h>
@@ -65,7 +66,8 @@ class SignalRelay {
   void Send(int signal) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Stops this process by the signal that has stopped the command, so that a shell sees its job stopped. Does nothing
-  // if the command has continued meanwhile. Call it on the thread that called Start().
+  // if the command or this process has continued meanwhile. Call it on the thread that called Start(), for each stop
+  // that AwaitEnd() reports (client/cli/run/child.h): it consumes the stop.
   void StopAs(int signal) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Restores the effect of signals from before Start(). An earlier signal that was not forwarded is reported by
@@ -75,26 +77,45 @@ class SignalRelay {
 
  private:
   struct Launch;
+  struct Received {
+    signalfd_siginfo info;
+    bool to_group;
+  };
 
   SignalRelay(UniqueFd signals, UniqueFd wake, const SignalSettings& original);
   void Run();
   // Reads the signals for this process, and separates the group signals from the others.
   void TakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<signalfd_siginfo> Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Adds `signals` to `all`. Requires a witness.
+  void Classify(const std::vector<signalfd_siginfo>& signals, std::vector<Received>* all)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Take(const signalfd_siginfo& info, bool to_group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeWaiting(int signal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sends a signal to the command; a stop signal only if no SIGCONT has arrived since. `info` has the value of a signal
+  // that carries one.
+  void Forward(int signal, const signalfd_siginfo* info = nullptr) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Records signals that reached the group before this process reads them.
   void RecordGroup(const SignalCounts& counts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether a signal read here was sent to the group; if so, decrements its count.
   bool TakeOfGroup(const signalfd_siginfo& info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Resets the counts of signals that are not pending: the kernel has discarded them unread, or merged them.
+  void DropStaleCounts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives a signal of this process its default action on this thread, after `before_stop`. A SIGCONT that arrived since
   // the signal has undone a stop.
-  void ActByDefault(int signal, const std::function<void()>& before_stop = nullptr) const;
+  static void ActByDefault(int signal, const std::function<void()>& before_stop = nullptr);
+  // Gives a signal that is pending for this thread its default action.
+  static void Unblock(int signal);
+  // Makes every stop signal pending on the thread that called Start(), where no other thread reads it. The next SIGCONT
+  // discards them all, so that this thread stops by one only if no SIGCONT has arrived since. A stop signal that is
+  // sent only then would discard that SIGCONT instead.
+  void Prime() const;
   static void InCommand(void* launch);
 
   const UniqueFd signals_;
   const UniqueFd wake_;
   const SignalSettings original_;
+  const pthread_t main_thread_;
   Cancellation cancellation_;
 
   mutable Mutex mu_;
@@ -107,6 +128,11 @@ class SignalRelay {
   std::unique_ptr<GroupWitness> witness_ ABSL_GUARDED_BY(mu_);
   // Signals that the witness has received and this process has not yet read.
   SignalCounts of_group_ ABSL_GUARDED_BY(mu_) = {};
+  // The last stop signal or SIGCONT that was forwarded may have reached the command after a later one of the opposite
+  // effect for the group. The later one is forwarded, too.
+  bool overtook_ ABSL_GUARDED_BY(mu_) = false;
+  // Whether the command runs, so that a SIGCONT makes Prime() due.
+  bool primed_ ABSL_GUARDED_BY(mu_) = false;
 
   Thread thread_;
 };
