@@ -59,8 +59,8 @@ absl::Status ExecCommand(const std::vector<std::string>& command,
                          const std::vector<std::string>& environment);
 
 // Waits until the child has ended, and leaves it a zombie. Until Reap() no other process gets its pid, so a signal that
-// is still forwarded to the pid has no effect. Calls `stopped` with the signal while the child is stopped; `stopped`
-// consumes the stop by waitid(), unless the child has continued meanwhile.
+// is still forwarded to the pid has no effect. While a signal has stopped the child, calls `stopped` with it again and
+// again, unless `stopped` consumes the stop by waitid().
 void AwaitEnd(pid_t child, const std::function<void(int)>& stopped = nullptr);
 
 // Reaps the child. Returns its exit code, or the signal that killed it.

@@ -301,22 +301,25 @@ void SignalRelay::StopAs(int signal) {
     const int result = ::waitid(P_PID, static_cast<id_t>(child_), &info, WSTOPPED | WNOHANG | options);
     return result == 0 && info.si_pid == child_;
   };
+  // A SIGCONT for this process continues the command first.
   const auto handled = [] { return !IsOvertaken(SIGSTOP); };
+  mu_.Await(absl::Condition(&handled));
+  // A SIGCONT for the group has reached the command, too. A SIGSTOP for the group stops this process here.
+  GroupWitness::AwaitKill();
+  if (!stopped(WNOWAIT)) return;
+  // Every SIGCONT discards it.
+  const int other = signal == SIGTSTP ? SIGTTIN : SIGTSTP;
   sigset_t pending;
-  do {
-    // A SIGCONT for this process continues the command first.
-    mu_.Await(absl::Condition(&handled));
-    // A SIGCONT for the group has reached the command, too. A SIGSTOP for the group stops this process here.
-    GroupWitness::AwaitKill();
-    if (!stopped(WNOWAIT)) return;
-    ::sigpending(&pending);
-    const bool discarded = ::sigismember(&pending, signal) == 0 && ::sigismember(&pending, SIGCONT) == 0;
-    // The relay's thread has not read the SIGCONT that has discarded them: a stop signal has discarded it in turn.
-    if (discarded && signal != SIGSTOP) Prime();
-  } while (::sigismember(&pending, SIGCONT) == 1);
-  // Consumes the stop.
-  if (!stopped(0)) return;
+  ::sigpending(&pending);
+  if (::sigismember(&pending, SIGCONT) == 1) return;
+  // A later stop signal has discarded that SIGCONT before it was read.
+  if (::sigismember(&pending, other) == 0) Prime();
   signal == SIGSTOP ? static_cast<void>(::raise(signal)) : Unblock(signal);
+  ::sigpending(&pending);
+  if (::sigismember(&pending, other) == 0) return;
+  // The kernel does not stop the first process of a PID namespace, nor a process group that no shell watches.
+  stopped(0);
+  Prime();
 }
 
 int SignalRelay::interrupted_by() const {

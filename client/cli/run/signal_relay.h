@@ -66,8 +66,8 @@ class SignalRelay {
   void Send(int signal) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Stops this process by the signal that has stopped the command, so that a shell sees its job stopped. Does nothing
-  // if the command or this process has continued meanwhile. Call it on the thread that called Start(), for each stop
-  // that AwaitEnd() reports (client/cli/run/child.h): it consumes the stop.
+  // if the command or this process has continued meanwhile. Consumes the command's stop if this process cannot be
+  // stopped. Call it on the thread that called Start(), while the command is stopped.
   void StopAs(int signal) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Restores the effect of signals from before Start(). An earlier signal that was not forwarded is reported by
