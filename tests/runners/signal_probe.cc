@@ -4,7 +4,8 @@
 //   signal_probe shell TERMINAL SIGNAL default|ignored|blocked COMMAND...
 //       Prints "job PID", "stopped SIGNAL", "continued", "exited CODE" or "died SIGNAL".
 //   signal_probe command SIGNAL handles|plain
-//       Prints "started PID BLOCKED IGNORED"; at a SIGRTMIN+1 "saw COUNT PENDING" of SIGNAL, and ends with 7.
+//       Prints "started PID BLOCKED IGNORED"; at a SIGRTMIN+1 "saw COUNT PENDING" of SIGNAL, and ends with 7; at a
+//       SIGRTMIN+2 "awake".
 //   signal_probe traced COMMAND...
 //       Becomes the command, which its parent traces from its first instruction on.
 //   signal_probe attributes ...
@@ -33,6 +34,7 @@ constexpr int kCodeOfCommand = 7;
 
 volatile sig_atomic_t seen = 0;
 volatile sig_atomic_t asked = 0;
+volatile sig_atomic_t called = 0;
 
 // Writes each line at once: two processes write into one pipe.
 template <typename... Arguments>
@@ -54,13 +56,19 @@ int Command(int signal, bool handles) {
   sigset_t marker;
   sigemptyset(&marker);
   sigaddset(&marker, SIGRTMIN + 1);
+  sigaddset(&marker, SIGRTMIN + 2);
   sigprocmask(SIG_BLOCK, &marker, nullptr);
   Handle(SIGRTMIN + 1, [](int) { asked = 1; });
+  Handle(SIGRTMIN + 2, [](int) { called = 1; });
   struct sigaction before;
   sigaction(signal, nullptr, &before);
   if (handles) Handle(signal, [](int) { seen = seen + 1; });
   Say("started %d %d %d\n", getpid(), sigismember(&original, signal), before.sa_handler == SIG_IGN ? 1 : 0);
-  while (asked == 0) sigsuspend(&original);
+  while (asked == 0) {
+    sigsuspend(&original);
+    if (called != 0) Say("%s\n", "awake");
+    called = 0;
+  }
   sigset_t pending;
   sigpending(&pending);
   Say("saw %d %d\n", static_cast<int>(seen), sigismember(&pending, signal));

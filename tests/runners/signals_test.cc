@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,6 +28,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/actor/actor_handle.h"
@@ -75,6 +76,11 @@ std::string NameOf(const Cell& cell) {
   return absl::StrJoin({SignalOf(cell).name, kTargets[cell[1]], kDispositions[cell[2]], kStates[cell[3]],
                         kModes[cell[4]], kHandles[cell[5]]},
                        " ");
+}
+// Names the values of two dimensions of a cell.
+std::string NameOf(const Cell& cell, size_t a, size_t b) {
+  const Words words = absl::StrSplit(NameOf(cell), ' ');
+  return absl::StrCat(words[a], " ", words[b]);
 }
 
 // Returns the reason why a cell is impossible; empty for a possible one.
@@ -159,22 +165,8 @@ std::vector<Cell> EveryNth(const std::vector<Cell>& cells, size_t n) {
   return chosen;
 }
 
-bool EndsByDefault(int signal) {
-  for (const int other : {SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT, SIGCHLD}) {
-    if (signal == other) return false;
-  }
-  return true;
-}
-bool StopsByDefault(int signal) { return !EndsByDefault(signal) && signal != SIGCONT && signal != SIGCHLD; }
-
-bool IsPending(pid_t pid, int signal) {
-  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
-  uint64_t set = 0;
-  for (std::string line; std::getline(status, line);) {
-    if (absl::StartsWith(line, "ShdPnd:")) (void)absl::SimpleHexAtoi(line.substr(strlen("ShdPnd:\t")), &set);
-  }
-  return (set >> (signal - 1) & 1) != 0;
-}
+bool StopsByDefault(int signal) { return signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU; }
+bool EndsByDefault(int signal) { return !StopsByDefault(signal) && signal != SIGCONT && signal != SIGCHLD; }
 
 // A job of a shell on a terminal.
 class Job {
@@ -229,20 +221,22 @@ class Job {
   void ReadToEnd() { Read({}); }
 
   void Deliver() {
-    const Signal& signal = SignalOf(cell_);
-    switch (cell_[1]) {
-      case kWrapper:
-        ::kill(pid_, signal.number);
-        return;
-      case kGroup:
-        ::kill(-pid_, signal.number);
-        return;
-      case kChild:
-        ::kill(command_, signal.number);
-        return;
-      default:
-        Press(signal.key);
-    }
+    if (cell_[1] == kTerminal) return Press(SignalOf(cell_).key);
+    Send(SignalOf(cell_).number, static_cast<Target>(cell_[1]));
+  }
+  void Send(int signal, Target target) const {
+    ::kill(target == kWrapper ? pid_ : target == kGroup ? -pid_ : command_, signal);
+  }
+  // Whether wrapper and command run.
+  bool IsAwake() {
+    Send(SIGRTMIN + 2, kWrapper);
+    return Read({"awake"});
+  }
+  // Ends the command, and returns the last line.
+  std::string End() {
+    Send(SIGRTMIN + 1, kWrapper);
+    ReadToEnd();
+    return absl::StrJoin(last_, " ");
   }
   // Waits until the terminal has sent its signal, after which the terminal shows "^C".
   void Press(char key) {
@@ -301,6 +295,18 @@ class SignalsTest : public ::testing::Test {
   }
   std::vector<std::string> Environment() const {
     return {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION", "CTEST_RESOURCE_GROUP_COUNT"};
+  }
+
+  bool MakesCgroups() const {
+    const Words words = {ProgramPath("client/cli/berth"), "run", "--cgroup", "--", "/bin/true"};
+    return Subprocess::Start({.argv = words, .environment = Environment(), .errors = "/dev/null"}).Wait() == 0;
+  }
+  // Returns a cell of a running command for each of `modes` that is possible here.
+  std::vector<Cell> RunningCells(std::vector<Mode> modes) const {
+    if (MakesCgroups()) modes.push_back(kCgroup);
+    std::vector<Cell> cells;
+    for (const Mode mode : modes) cells.push_back({0, kGroup, kDefault, kRunning, mode, 0});
+    return cells;
   }
 
   // Holds the two things that a waiter waits for: the permit and the file's lock.
@@ -440,11 +446,7 @@ class SignalsTest : public ::testing::Test {
 TEST_F(SignalsTest, EachCellMatchesRunWithoutWrapper) {
   std::map<std::string, int> impossible;
   std::vector<Cell> cells;
-  const bool cgroups =
-      Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "run", "--cgroup", "--", "/bin/true"},
-                         .environment = Environment(),
-                         .errors = "/dev/null"})
-          .Wait() == 0;
+  const bool cgroups = MakesCgroups();
   for (const Cell& cell : AllCells()) {
     std::string why = Impossible(cell);
     if (cell[4] == kCgroup && !cgroups) why = "no control group can be made here";
@@ -472,6 +474,91 @@ TEST_F(SignalsTest, EachCellMatchesRunWithoutWrapper) {
     EXPECT_EQ(absl::StrJoin(Run(cell, /*bare=*/false), "; "), absl::StrJoin(bare[without], "; "));
   }
   if (holder_.has_value()) holder_->Quit();
+}
+
+// A pair of values that the selection lacks occurs in impossible cells only, and is listed with their reasons.
+TEST(PairwiseTest, SelectionContainsEachPossiblePair) {
+  std::vector<Cell> possible = AllCells();
+  std::erase_if(possible, [](const Cell& cell) { return !Impossible(cell).empty(); });
+  const std::vector<Cell> chosen = Pairwise(possible);
+  for (size_t a = 0; a < kSizes.size(); ++a) {
+    for (size_t b = a + 1; b < kSizes.size(); ++b) {
+      std::map<std::string, std::set<std::string>> reasons;
+      for (const Cell& cell : AllCells()) reasons[NameOf(cell, a, b)].insert(Impossible(cell));
+      EXPECT_EQ(reasons.size(), static_cast<size_t>(kSizes[a] * kSizes[b]));
+      for (const Cell& cell : chosen) reasons.erase(NameOf(cell, a, b));
+      for (const auto& [pair, why] : reasons) {
+        EXPECT_FALSE(why.contains("")) << pair << " is possible";
+        printf("%s is impossible: %s\n", pair.c_str(), absl::StrJoin(why, "; ").c_str());
+      }
+    }
+  }
+}
+
+// A stop signal or SIGCONT, and its target.
+struct Sent {
+  int signal;
+  Target target;
+};
+
+// The command is stopped after a last stop signal and runs after a last SIGCONT, as without a wrapper, however close
+// the signals follow each other. The wrapper does as the command.
+TEST_F(SignalsTest, CloseStopsAndContinuesEndAsWithoutWrapper) {
+  const std::vector<std::vector<Sent>> sequences = {
+      {{SIGTSTP, kGroup}, {SIGCONT, kGroup}},   {{SIGTTIN, kGroup}, {SIGCONT, kGroup}},
+      {{SIGSTOP, kGroup}, {SIGCONT, kGroup}},   {{SIGTSTP, kWrapper}, {SIGCONT, kGroup}},
+      {{SIGTSTP, kGroup}, {SIGCONT, kWrapper}}, {{SIGTTOU, kWrapper}, {SIGCONT, kWrapper}},
+      {{SIGTSTP, kChild}, {SIGCONT, kGroup}},   {{SIGTSTP, kChild}, {SIGCONT, kWrapper}},
+      {{SIGCONT, kGroup}, {SIGTSTP, kGroup}},   {{SIGTSTP, kGroup}, {SIGCONT, kGroup}, {SIGTSTP, kGroup}}};
+  constexpr int kGapsUs[] = {0, 100, 300, 1000, 3000};
+  for (const Cell& cell : RunningCells({kCommand, kTree, kExec})) {
+    for (const bool bare : {false, true}) {
+      // Without a wrapper all modes are one.
+      if (bare && cell[4] != kCommand) continue;
+      Job job(cell, bare ? Bare(cell) : UnderBerth(cell), Environment());
+      ASSERT_TRUE(job.Read({"started"}));
+      for (size_t i = 0; i < sequences.size() * GateOrSoak(2, 200); ++i) {
+        const size_t row = i % sequences.size();
+        const absl::Duration gap = absl::Microseconds(kGapsUs[(i / sequences.size() + row) % std::size(kGapsUs)]);
+        SCOPED_TRACE(absl::StrCat(NameOf(cell), bare ? " bare" : "", " row ", row, " gap ", absl::FormatDuration(gap)));
+        for (const Sent& sent : sequences[row]) {
+          job.Send(sent.signal, sent.target);
+          for (const absl::Time next = absl::Now() + gap; absl::Now() < next;) {
+          }
+        }
+        if (sequences[row].back().signal != SIGCONT) {
+          ASSERT_TRUE(Eventually([&] { return StateOf(job.pid()) == 'T' && StateOf(job.command()) == 'T'; }));
+          job.Send(SIGCONT, kGroup);
+        }
+        ASSERT_TRUE(job.IsAwake());
+      }
+      EXPECT_EQ(job.End(), "exited 7");
+    }
+  }
+}
+
+// The kernel discards a stop signal in a witness that has not yet reported it.
+TEST_F(SignalsTest, ContinueBeforeWitnessReportsStopUndoesIt) {
+  for (const Cell& cell : RunningCells({kCommand, kTree})) {
+    Job job(cell, UnderBerth(cell), Environment());
+    ASSERT_TRUE(job.Read({"started"}));
+    pid_t witness = 0;
+    for (const ChildInfo& child : ChildrenOf(job.pid())) {
+      if (child.name == "berth-witness") witness = child.pid;
+    }
+    ASSERT_GT(witness, 0);
+    for (const int signal : {SIGTSTP, SIGTTIN, SIGTTOU}) {
+      SCOPED_TRACE(absl::StrCat(NameOf(cell), " ", signal));
+      ::kill(witness, SIGSTOP);
+      ASSERT_TRUE(Eventually([&] { return StateOf(witness) == 'T'; }));
+      job.Send(signal, kGroup);
+      // The wrapper has read the signal, or has stopped by it.
+      ASSERT_TRUE(Eventually([&] { return !IsPending(job.pid(), signal) || StateOf(job.pid()) == 'T'; }));
+      job.Send(SIGCONT, kGroup);
+      ASSERT_TRUE(job.IsAwake());
+    }
+    EXPECT_EQ(job.End(), "exited 7");
+  }
 }
 
 // A daemon that a script starts for itself, as `berthd &` does.

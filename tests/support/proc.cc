@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace berth::testing {
 namespace {
@@ -141,6 +142,16 @@ bool IsAlive(pid_t pid) {
 char StateOf(pid_t pid) {
   const std::optional<Stat> stat = ReadStat(pid);
   return stat.has_value() ? stat->state : '\0';
+}
+
+bool IsPending(pid_t pid, int signal) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  uint64_t set = 0;
+  for (std::string line; std::getline(status, line);) {
+    absl::string_view digits = line;
+    if (absl::ConsumePrefix(&digits, "ShdPnd:\t")) (void)absl::SimpleHexAtoi(digits, &set);
+  }
+  return (set >> (signal - 1) & 1) != 0;
 }
 
 }  // namespace berth::testing

@@ -41,6 +41,9 @@ bool IsAlive(pid_t pid);
 // Returns the process's state letter in /proc: 'R', 'S', 'T', …; 0 for a process that has ended.
 char StateOf(pid_t pid);
 
+// Whether a signal for the process as a whole is pending.
+bool IsPending(pid_t pid, int signal);
+
 }  // namespace berth::testing
 
 #endif  // TESTS_SUPPORT_PROC_H_

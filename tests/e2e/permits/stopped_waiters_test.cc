@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -30,16 +29,6 @@
 
 namespace berth::testing {
 namespace {
-
-// Whether a signal for the process as a whole is pending.
-bool IsPending(pid_t pid, int signal) {
-  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
-  uint64_t set = 0;
-  for (std::string line; std::getline(status, line);) {
-    if (absl::StartsWith(line, "ShdPnd:")) (void)absl::SimpleHexAtoi(line.substr(8), &set);
-  }
-  return (set >> (signal - 1) & 1) != 0;
-}
 
 // How a waiter comes to a halt.
 struct Halt {
