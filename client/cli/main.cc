@@ -31,6 +31,14 @@
 #include "grpc/support/log.h"
 
 namespace berth::cli {
+
+// Takes the place of protobuf's static initializer, which registers each file's descriptors at the start: half of the
+// instructions of `berth run -- true`, which needs none of them. Protobuf also registers a file, with those that it
+// imports, at the first use of a descriptor of it (AssignDescriptors()). The build links this function in (--wrap).
+extern "C" void RegisterAtFirstUse(void* runner, const void* table) asm(
+    "__wrap__ZN6google8protobuf8internal20AddDescriptorsRunnerC1EPKNS1_15DescriptorTableE");
+void RegisterAtFirstUse(void* /*runner*/, const void* /*table*/) {}
+
 namespace {
 
 struct NamedVerb {
@@ -113,9 +121,8 @@ void LogOfGrpc(gpr_log_func_args* line) {
 // The static initializers of libraries allocate memory.
 [[gnu::constructor(101)]] void HandleWantOfMemory() { std::set_new_handler(EndWithoutMemory); }
 
-// Answers `berth --version` before the static initializers run: the registration of protobuf's descriptors takes half
-// of that command's instructions. The C library passes main()'s arguments to initializers. If the answer cannot be
-// written, main() reports the reason.
+// Answers `berth --version` before the static initializers run. The C library passes main()'s arguments to
+// initializers. If the answer cannot be written, main() reports the reason.
 [[gnu::constructor(101)]] void AnswerVersion(int argc, char** argv) {
   if (argc != 2 || ::strcmp(argv[1], "--version") != 0) return;
   char answer[64];
