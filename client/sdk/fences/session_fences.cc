@@ -49,7 +49,7 @@ absl::StatusOr<OpenedStream> SessionFences::OpenStream(uint32_t device, bool def
     return status;
   }
   // The request stays open until the page has arrived: a ForgetRequest until then closes the stream.
-  BERTH_ASSIGN_OR_RETURN(Arrival arrival, core_.channel().Await(open.sequence(), limits.deadline));
+  BERTH_ASSIGN_OR_RETURN(Arrival arrival, core_.Await(open.sequence(), limits.deadline));
   // After a change of daemon this process may already have the earlier daemon's page, so streams are over.
   BERTH_RETURN_IF_ERROR(core_.CheckStreams());
   BERTH_RETURN_IF_ERROR(core_.fences().pages.SetOwn(std::move(arrival.fd)));

@@ -81,7 +81,7 @@ absl::StatusOr<Arrival> CallForImport(SessionCore& core, OpenRequest open, const
     open.Resolve(status);
     return status;
   }
-  BERTH_ASSIGN_OR_RETURN(Arrival arrival, core.channel().Await(open.sequence(), limits.deadline));
+  BERTH_ASSIGN_OR_RETURN(Arrival arrival, core.Await(open.sequence(), limits.deadline));
   open.Settle();
   return arrival;
 }

@@ -53,7 +53,7 @@ absl::StatusOr<Answer> Ask(SessionCore& core, const WantedModule& wanted, const 
   }
   // The request stays open until the fd has arrived: a ForgetRequest until then passes the right to compile to the
   // next.
-  absl::StatusOr<Arrival> arrival = core.channel().Await(open.sequence(), core.DefaultLimits().deadline);
+  absl::StatusOr<Arrival> arrival = core.Await(open.sequence(), core.DefaultLimits().deadline);
   BERTH_RETURN_IF_ERROR(arrival.status());
   open.Settle();
   answer.fd = std::move(arrival->fd);

@@ -24,7 +24,7 @@ namespace {
 absl::Status GiveBackToDaemon(SessionCore& core, uint64_t acquisition, bool if_idle) {
   BERTH_RETURN_IF_ERROR(core.Check());
   const absl::Time deadline = SteadyNow() + Patient(SessionCore::kReturnPatience);
-  if (core.channel().GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) return absl::OkStatus();
+  if (core.GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) return absl::OkStatus();
   // An RPC is retried until the daemon answers.
   const auto make_attempt = [&](const OpenRequest& open) -> Attempt {
     v1::ReleasePermitRequest request;
@@ -101,7 +101,7 @@ absl::StatusOr<PermitSlot*> FindPermitSlot(SessionCore& core) {
     core.channel().Abandon(open.sequence());
     return status;
   }
-  BERTH_ASSIGN_OR_RETURN(Arrival arrival, core.channel().Await(open.sequence(), limits.deadline));
+  BERTH_ASSIGN_OR_RETURN(Arrival arrival, core.Await(open.sequence(), limits.deadline));
   BERTH_RETURN_IF_ERROR(core.fences().pages.SetOwn(std::move(arrival.fd)));
   return &core.fences().pages.own()->page().permit_slot();
 }

@@ -337,11 +337,9 @@ SessionCore::CallHooks::CallHooks(SessionCore* core, const CallLimits& limits, g
         unconnected_ = true;
         context->TryCancel();
       }),
-      // With a connection, a call that waits for a lease or has a later deadline may be silent for another reason.
-      silent_(&core->live_->timer, core->SilenceDeadline(),
-              [core, bounded = !limits.waits && limits.deadline <= SteadyNow() + core->timeout_] {
-                if (bounded || !core->stubs().connected()) core->on_silence_(core->socket_path_);
-              }) {}
+      silent_(&core->live_->timer, core->SilenceDeadline(), [core, soon = core->AnswersSoon(limits)] {
+        if (soon || !core->stubs().connected()) core->on_silence_(core->socket_path_);
+      }) {}
 
 absl::Status SessionCore::EnterCall() {
   BERTH_RETURN_IF_ERROR(guard_.Check());
@@ -409,10 +407,6 @@ absl::Time SessionCore::ConnectDeadline(const CallLimits& limits) const {
   return deadline < limits.deadline && !stubs().connected() ? deadline : absl::InfiniteFuture();
 }
 
-absl::Time SessionCore::SilenceDeadline() const {
-  return on_silence_ == nullptr ? absl::InfiniteFuture() : SteadyNow() + Patient(SessionOptions::kSilence);
-}
-
 bool SessionCore::CannotConnect() const {
   if (stubs().connected()) return false;
   return observer_ || (!channel().away() && !CheckMayConnect(socket_path_).ok());
@@ -458,34 +452,6 @@ absl::Status SessionCore::Call(const CallLimits& limits, attach::Method method,
     const absl::Status asked = Ask(limits, method, request, response);
     return MustUseGrpc(asked) ? CallOnce(limits, attempt) : asked;
   });
-}
-
-absl::Status SessionCore::Ask(const CallLimits& limits, attach::Method method,
-                              const google::protobuf::MessageLite& request, google::protobuf::MessageLite* response) {
-  BERTH_RETURN_IF_ERROR(CheckActs());
-  const size_t bytes = request.ByteSizeLong();
-  {
-    MutexLock lock(&mu_);
-    if (live_->stubs != nullptr || bytes > attach::Ask::kMaxBytes) return absl::UnimplementedError("use gRPC");
-  }
-  attach::Ask ask = {.method = method,
-                     .session = credentials_.session.value(),
-                     .secret = credentials_.secret,
-                     .bytes = static_cast<uint32_t>(bytes)};
-  request.SerializeToArray(ask.body, sizeof(ask.body));
-  const absl::StatusOr<attach::Answer> answer = channel().Ask(ask, limits.deadline, limits.cancellation);
-  if (absl::IsDeadlineExceeded(answer.status())) return NoAnswer();
-  if (!answer.ok()) return Check().ok() ? answer.status() : Check();
-  switch (answer->outcome) {
-    case attach::Answer::Outcome::kDone:
-      if (response->ParseFromArray(answer->body, static_cast<int>(answer->bytes))) return absl::OkStatus();
-      break;
-    case attach::Answer::Outcome::kRefused:
-      return FromStatusProto({answer->body, answer->bytes});
-    case attach::Answer::Outcome::kTooLong:
-      return absl::UnimplementedError("use gRPC");
-  }
-  return absl::InternalError("the daemon sent a malformed answer");
 }
 
 absl::Status SessionCore::Retry(const CallLimits& limits, absl::FunctionRef<absl::Status()> once) {

@@ -152,6 +152,11 @@ class SessionCore {
   // gRPC's threads. `attempt` is the same RPC over gRPC.
   absl::Status Call(const CallLimits& limits, attach::Method method, const google::protobuf::MessageLite& request,
                     google::protobuf::MessageLite* response, const Attempt& attempt);
+  // Waits on the side channel for the delivery of an answered request, which waits for no lease any more. As
+  // SideChannel::Await().
+  absl::StatusOr<Arrival> Await(uint64_t sequence, absl::Time deadline);
+  // Gives an acquisition back on the side channel. As SideChannel::GiveBack().
+  absl::Status GiveBack(AcquisitionId acquisition, bool if_idle, absl::Time deadline);
   // Sends an RPC once, on the side channel. Errors: kUnimplemented, without details, where the caller must use gRPC.
   absl::Status Ask(const CallLimits& limits, attach::Method method, const google::protobuf::MessageLite& request,
                    google::protobuf::MessageLite* response) ABSL_LOCKS_EXCLUDED(mu_);
@@ -267,6 +272,10 @@ class SessionCore {
   absl::Time ConnectDeadline(const CallLimits& limits) const;
   // Returns when an attempt that starts now reports a silent daemon; infinite without on_silence.
   absl::Time SilenceDeadline() const;
+  // Whether a daemon answers such a call soon: one that waits for a lease, or has a late deadline, may take longer.
+  bool AnswersSoon(const CallLimits& limits) const;
+  // Reports a silent daemon during a use of the side channel, unless that may take long.
+  CallTimer::Alarm WatchSilence(bool answers_soon);
   // Whether no connection can be expected. A session outlasts a stop of the daemon and the slow start of a broker.
   // Requires: an attempt is under way.
   bool CannotConnect() const;

@@ -4,10 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/un.h>
 
 #include <cerrno>
+#include <deque>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -17,6 +20,7 @@
 #include "common/os/os_error.h"
 #include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
+#include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/berth_command.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
@@ -66,6 +70,48 @@ TEST(OddInputTest, StoppedBrokerIsReportedWhileVerbsWait) {
   ASSERT_EQ(::kill(broker, SIGSTOP), 0);
   ExpectSilenceIsReported(BerthCommand(daemon.folder()));
   ASSERT_EQ(::kill(broker, SIGCONT), 0);
+}
+
+// The broker stops after the session was opened: calls on the side channel are reported as those over gRPC are.
+TEST(OddInputTest, StoppedBrokerIsReportedDuringLaterCalls) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=8"}});
+  const struct {
+    const char* before;
+    const char* call;
+    const char* socket;
+  } rows[] = {{"", "acquire p try", "attach.sock"},
+              {"acquire p", "release p", "attach.sock"},
+              {"acquire p", "end", "attach.sock"},
+              {"", "allocate b 4096", "berthd.sock"}};
+  {
+    std::deque<Actor> actors;
+    for (const auto& row : rows) {
+      Actor& actor = actors.emplace_back(daemon,
+                                         ActorOptions{.environment = {"BERTH_TEST_PATIENCE=1"}, .open = false});
+      actor.Do("open silence");
+      if (*row.before != '\0') actor.Do(row.before);
+    }
+    // A wrapper ends its session after its command.
+    Subprocess run = BerthCommand(daemon.folder()).Start({"run", "--", "/bin/sh", "-c", "echo in; read line; exit 9"},
+                                                         kImpatient);
+    EXPECT_EQ(Must(run.ReadLine()), "in");
+    const pid_t broker = daemon.broker();
+    ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+    for (size_t i = 0; i < std::size(rows); ++i) actors[i].SendLine(rows[i].call);
+    run.WriteLine("go");
+    for (size_t i = 0; i < std::size(rows); ++i) {
+      EXPECT_EQ(Must(actors[i].process().ReadLine()), absl::StrCat("silent ", daemon.folder(), "/", rows[i].socket))
+          << rows[i].call;
+    }
+    const std::string said = Must(run.ReadLine());
+    EXPECT_TRUE(absl::StrContains(said, "berth: waiting for the daemon, which has not answered on ")) << said;
+    ASSERT_EQ(::kill(broker, SIGCONT), 0);
+    EXPECT_EQ(run.Wait(), 9);
+    // The calls end as the time of the continuation has it: with the answer, or late.
+    for (Actor& actor : actors) actor.Answer().IgnoreError();
+    for (Actor& actor : actors) actor.Quit();
+  }
+  daemon.ExpectAccountsBack();
 }
 
 // A program that is no daemon, or a daemon whose queue of connections is full.

@@ -1,8 +1,9 @@
 // actor: a client of Berth that a test controls. It reads commands from standard input, one per line, and answers each
 // on standard output (actor_wire.h). It ends at the end of its input.
 //
-//   open [label=TEXT] [cache] [timeout=DURATION]
-//                                     opens the session, or joins the one in BERTH_SESSION
+//   open [label=TEXT] [cache] [timeout=DURATION] [silence]
+//                                     opens the session, or joins the one in BERTH_SESSION; with `silence`, prints
+//                                     "silent SOCKET" once the daemon has not answered a call for a while
 //   acquire NAME [key=K] [pool=P] [units=N] [wait_ms=N] [try] [independent] [adoptable] [label=TEXT]
 //   begin NAME [as acquire]           the same on a separate thread; async NAME: asynchronously, without a thread
 //   join NAME   cancel NAME           waits for a begun acquire; cancels it
@@ -27,6 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -138,6 +140,12 @@ class Stage {
   }
 
  private:
+  // Prints on another thread than the answers, which follow the end of the silence.
+  static void PrintSilence(const std::string& socket) {
+    static std::atomic<bool> printed = false;
+    if (!printed.exchange(true)) std::cout << absl::StrCat("silent ", socket, "\n") << std::flush;
+  }
+
   static Answer Said(const absl::Status& status) {
     if (!status.ok()) return status;
     return "";
@@ -150,6 +158,7 @@ class Stage {
       if (option.first == "label") options.label = option.second;
       if (option.first == "new") options.always_new = true;
       if (option.first == "cache") options.cache_permits = true;
+      if (option.first == "silence") options.on_silence = &PrintSilence;
       if (option.first == "timeout" && !absl::ParseDuration(option.second, &options.timeout)) {
         return absl::InvalidArgumentError(word);
       }
