@@ -1,8 +1,9 @@
 // Signals that arrive while `berthd` or `berth` starts have the effect of later ones.
 //
 // A started program runs from one system call to the next. At one of these stops it gets a signal, and then runs by
-// itself. The gate tries one random stop for each signal, the soak more, and both the one at which the daemon waits for
-// its inventory. BERTH_EARLY_SEED replays the choice.
+// itself. The stops are all the states in which a signal can meet a start, however many milliseconds old. The gate
+// tries one random stop for each signal, the soak more, and both the one at which the daemon waits for its inventory.
+// BERTH_EARLY_SEED replays the choice.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -148,7 +149,7 @@ class EarlySignalsTest : public ::testing::Test {
     EXPECT_GT(stops.end, stops.first + 4);
     std::vector<uint64_t> chosen;
     if (HasFailure()) return chosen;
-    for (uint64_t i = 0; i < GateOrSoak(1, 8); ++i) {
+    for (uint64_t i = 0; i < GateOrSoak(1, 24); ++i) {
       // Another start may take a system call more or less.
       chosen.push_back(stops.first + 2 + random_() % (stops.end - stops.first - 3));
     }
@@ -159,8 +160,18 @@ class EarlySignalsTest : public ::testing::Test {
   static void SignalAt(SteppedProgram& program, uint64_t stop, int signal) {
     for (uint64_t i = 0; i < stop && program.Step(); ++i) {
     }
-    EXPECT_TRUE(program.Blocks(signal)) << "stop " << stop;
+    // A stop by the terminal may take effect at once.
+    if (signal != SIGTSTP) EXPECT_TRUE(program.Blocks(signal)) << "stop " << stop;
     program.LetGo(signal);
+  }
+
+  // Continues the process whenever it is stopped, until `done`. The kernel stops no process of an orphaned process
+  // group by SIGTSTP: the signal then has no effect.
+  static bool ContinueUntil(const Subprocess& process, const std::function<bool()>& done) {
+    return Eventually([&] {
+      if (StateOf(process.pid()) == 'T') process.Signal(SIGCONT);
+      return done();
+    });
   }
 
   std::mt19937_64 random_;
@@ -233,7 +244,7 @@ TEST_F(EarlySignalsTest, DaemonHandlesSignalAtAnyMomentOfStart) {
     daemon.program().LetGo(SIGTERM);
     daemon.ExpectCleanEnd();
   }
-  for (const int signal : {SIGHUP, SIGTERM, SIGINT}) {
+  for (const int signal : {SIGHUP, SIGTERM, SIGINT, SIGTSTP}) {
     std::vector<uint64_t> chosen = Choose(stops);
     if (signal == SIGHUP || Soaks()) chosen.push_back(waits);
     for (const uint64_t stop : chosen) {
@@ -245,6 +256,10 @@ TEST_F(EarlySignalsTest, DaemonHandlesSignalAtAnyMomentOfStart) {
         const std::string audit = daemon.folder() + "/state/audit.jsonl";
         EXPECT_TRUE(Eventually([&] { return absl::StrContains(ReadText(audit), "\"what\":\"reload\""); }))
             << ReadText(audit);
+        daemon.program().process().Signal(SIGTERM);
+      }
+      if (signal == SIGTSTP) {
+        EXPECT_TRUE(ContinueUntil(daemon.program().process(), [&] { return daemon.IsReady(); }));
         daemon.program().process().Signal(SIGTERM);
       }
       daemon.ExpectCleanEnd();
@@ -261,7 +276,7 @@ TEST_F(EarlySignalsTest, WrapperHandlesSignalAtAnyMomentOfStart) {
   const Row rows[] = {{"run", {"run"}, true},
                       {"exec", {"run", "--exec"}, true},
                       {"ctest-run", {"ctest-run"}, true},
-                      {"acquire", {"acquire", "--json"}, false}};
+                      {"acquire", {"acquire", "--json", "--owner=OWNER"}, false}};
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   const std::string report = daemon.folder() + "/../report";
   for (const Row& row : rows) {
@@ -275,8 +290,15 @@ TEST_F(EarlySignalsTest, WrapperHandlesSignalAtAnyMomentOfStart) {
         options.argv.push_back(word);
       }
     }
+    // The holder process that an acquire leaves behind ends with its owner.
+    const auto start_owner = [&] {
+      Subprocess owner = Subprocess::Start({.argv = {"/bin/cat"}});
+      if (!row.reports) options.argv.back() = absl::StrCat("--owner=", owner.pid());
+      return owner;
+    };
     Stops stops;
     {
+      const Subprocess owner = start_owner();
       SteppedProgram program(options);
       // A wrapper reads its signals from then on; another verb has its signals back.
       stops = CountStops(program, [&] {
@@ -285,18 +307,26 @@ TEST_F(EarlySignalsTest, WrapperHandlesSignalAtAnyMomentOfStart) {
       program.LetGo(SIGTERM);
       EXPECT_EQ(program.process().Wait(), 128 + SIGTERM);
     }
-    for (const int signal : {SIGHUP, SIGTERM, SIGINT}) {
+    for (const int signal : {SIGHUP, SIGTERM, SIGINT, SIGTSTP}) {
       for (const uint64_t stop : Choose(stops)) {
         SCOPED_TRACE(absl::StrCat(row.name, ": signal ", signal, " at stop ", stop, " of ", stops.first, " to ",
                                   stops.end));
         std::filesystem::remove(report);
+        const Subprocess owner = start_owner();
         SteppedProgram program(options);
         SignalAt(program, stop, signal);
-        EXPECT_EQ(program.process().Wait(), 128 + signal);
-        if (row.reports) {
-          EXPECT_EQ(ReadText(report), absl::StrCat("ran=no\nreason=interrupted\nsignal=", signal,
-                                                   "\nexit=", 128 + signal, "\n"));
+        if (signal == SIGTSTP) {
+          EXPECT_TRUE(ContinueUntil(program.process(), [&] { return program.process().IsGone(); }));
+          EXPECT_EQ(program.process().Wait(), 0);
+          if (row.reports) EXPECT_FALSE(absl::StartsWith(ReadText(report), "ran=no")) << ReadText(report);
+        } else {
+          EXPECT_EQ(program.process().Wait(), 128 + signal);
+          if (row.reports) {
+            EXPECT_EQ(ReadText(report), absl::StrCat("ran=no\nreason=interrupted\nsignal=", signal,
+                                                     "\nexit=", 128 + signal, "\n"));
+          }
         }
+        owner.Kill();
         EXPECT_TRUE(daemon.AccountsBecome(
             [](const Accounts& accounts) { return accounts.permits == 0 && accounts.waiters == 0; }));
       }
