@@ -1,10 +1,13 @@
 // A ledger that a new broker, or a restarted daemon, cannot read: the daemon grants nothing and reports why. `berth
-// reset` is the remedy.
+// reset` is the remedy. A ledger of an earlier schema is read, and rewritten.
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/types.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -17,8 +20,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "berth/v1/admin.pb.h"
 #include "berth/v1/device.pb.h"
+#include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/os/unique_fd.h"
@@ -28,6 +33,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/proc.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
@@ -36,6 +42,8 @@ namespace {
 
 class LedgerTest : public ::testing::Test {
  protected:
+  explicit LedgerTest(const TestDaemonOptions& options = {}) : daemon_(options) {}
+
   std::string path() const { return daemon_.folder() + "/ledger"; }
 
   std::string Content() const {
@@ -161,6 +169,95 @@ INSTANTIATE_TEST_SUITE_P(Damage, UnreadableLedgerTest,
                            std::string name = std::get<0>(info.param);
                            for (char& c : name) c = c == ' ' || c == '.' ? '_' : c;
                            return name + (std::get<1>(info.param) ? "_at_a_start" : "");
+                         });
+
+// The parameters: the schema of the ledger, and whether the whole daemon is stopped meanwhile or its broker killed.
+class EarlierLedgerTest : public LedgerTest, public ::testing::WithParamInterface<std::tuple<uint32_t, bool>> {
+ protected:
+  // The pools and devices of the recorded ledgers. Their processes have the pids from kFirstPid on.
+  EarlierLedgerTest()
+      : LedgerTest({.flags = {"--host-devices=2", "--host-bytes=64MiB"},
+                    .config = "[pools.gpu-tests]\ncap = 2\n[pools.wide]\ncap = 8\n[pools.placed]\ncap = 4\n",
+                    .errors = LogPath()}) {}
+  static constexpr pid_t kFirstPid = 1001;
+  static constexpr pid_t kLastPid = 1040;
+
+  // A new path for each process of the test.
+  static std::string LogPath() { return absl::StrCat(::testing::TempDir(), "/earlier_ledger_", ::getpid(), ".log"); }
+
+  // Returns the recorded ledger of the schema as if the daemon of `node` had written it.
+  std::string Recorded(uint32_t schema, const v1::Node& node) const {
+    const std::string copy = path() + ".recorded", own = path() + ".own";
+    std::filesystem::copy_file(absl::StrCat("daemon/core/recovery/testdata/ledger_schema_", schema), copy);
+    std::filesystem::permissions(copy, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    std::string content;
+    {
+      const LedgerFile recorded =
+          Must(LedgerFile::Open(copy, {.schema = schema, .node = 7, .incarnation = 9, .boot = "golden"}));
+      LedgerFile written = Must(LedgerFile::Create(own, {.schema = schema,
+                                                         .node = node.id(),
+                                                         .incarnation = node.incarnation(),
+                                                         .boot = Must(ReadBootId())}));
+      Must(written.Reserve(recorded.end()));
+      recorded.ForEach([&](uint64_t, absl::string_view batch) { written.Append(batch); });
+      content = std::string(written.At(0, written.end()));
+    }
+    std::filesystem::remove(copy);
+    std::filesystem::remove(own);
+    return content;
+  }
+};
+
+TEST_P(EarlierLedgerTest, EarlierLedgerIsMigratedAndItsDeadHoldersEnd) {
+  const auto [schema, stopped] = GetParam();
+  for (pid_t pid = kFirstPid; stopped && pid <= kLastPid; ++pid) {
+    if (IsAlive(pid)) GTEST_SKIP() << "process " << pid << " of this machine has the pid of a recorded holder";
+  }
+  const std::string recorded = Recorded(schema, daemon_.GetNode());
+  const auto write = [&] {
+    // In place, as in UnreadableLedgerTest.
+    const UniqueFd file(::open(path().c_str(), O_WRONLY | O_CLOEXEC));
+    ASSERT_EQ(::pwrite(file.get(), recorded.data(), recorded.size(), 0), static_cast<ssize_t>(recorded.size()));
+  };
+  if (stopped) {
+    daemon_.Stop();
+    write();
+    daemon_.StartAgain();
+  } else {
+    KillBrokerAnd(write);
+  }
+  // No process of the record lives: every session, permit, waiter, block and reservation ends.
+  daemon_.GetNode();
+  daemon_.ExpectAccountsBack();
+  std::ostringstream log;
+  log << std::ifstream(LogPath()).rdbuf();
+  const std::string migrated = absl::StrCat("migrated its records from schema ", schema, " to schema ",
+                                            core::kRecordSchema);
+  EXPECT_TRUE(absl::StrContains(log.str(), migrated)) << log.str();
+  {
+    // Both units of the pool are free, once. Numbers continue: the record's last permit has number 6.
+    Actor first(daemon_), second(daemon_), third(daemon_);
+    first.Do("acquire p");
+    second.Do("acquire p");
+    EXPECT_TRUE(Refused(third.Ask("acquire p try"), Reason::kNoPermit, {{"out", "2"}, {"cap", "2"}}));
+    const v1::ListPermitsResponse out = Must(daemon_.inspector().ListPermits());
+    for (const v1::Permit& permit : out.permits()) EXPECT_GT(permit.id(), 6u);
+    // A later broker reads the ledger as its own.
+    KillBrokerAnd([] {});
+    EXPECT_TRUE(Ok(first.Ask("release p")));
+    EXPECT_TRUE(Ok(third.Ask("acquire p")));
+    for (Actor* const actor : {&first, &second, &third}) actor->Quit();
+  }
+  daemon_.ExpectAccountsBack();
+  std::filesystem::remove(LogPath());
+}
+
+INSTANTIATE_TEST_SUITE_P(Schemas, EarlierLedgerTest,
+                         ::testing::Combine(::testing::Range(core::kEarliestRecordSchema, core::kRecordSchema),
+                                            ::testing::Bool()),
+                         [](const auto& info) {
+                           return absl::StrCat("Schema", std::get<0>(info.param),
+                                               std::get<1>(info.param) ? "AtAStart" : "");
                          });
 
 TEST_F(LedgerTest, ResetIsRejectedWhileLedgerIsReadable) {
