@@ -24,6 +24,7 @@
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/berth_command.h"
 #include "tests/support/daemon/client_folder.h"
+#include "tests/support/proc.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
@@ -67,7 +68,10 @@ class BadDiskTest : public ::testing::TestWithParam<Case> {
   void TearDown() override {
     if (daemon_.has_value()) Stop();
     if (parent_.empty()) return;
-    for (const char* const name : {"run", "state"}) ::umount2(Disk(name).c_str(), MNT_DETACH);
+    for (const char* const name : {"run", "state"}) {
+      while (::umount2(Disk(name).c_str(), MNT_DETACH) == 0) {
+      }
+    }
     fs::remove_all(parent_);
   }
 
@@ -111,8 +115,19 @@ class BadDiskTest : public ::testing::TestWithParam<Case> {
 
   void Break() {
     const std::string disk = Disk(GetParam().folder);
-    if (GetParam().fault == Fault::kReadOnly) {
+    if (GetParam().fault == Fault::kReadOnly && GetParam().at_start) {
       ASSERT_EQ(::mount("", disk.c_str(), "", MS_REMOUNT | MS_RDONLY, ""), 0);
+      return;
+    }
+    if (GetParam().fault == Fault::kReadOnly) {
+      // The kernel refuses a disk on which a daemon that serves has files open for writing. A read-only mount of the
+      // same disk in its place, made where nothing opens a file, meets every file that the daemon opens from now on.
+      const std::string copy = parent_ + "/read_only";
+      fs::create_directory(copy);
+      ASSERT_EQ(::mount(disk.c_str(), copy.c_str(), "", MS_BIND, ""), 0);
+      ASSERT_EQ(::mount("", copy.c_str(), "", MS_REMOUNT | MS_RDONLY | MS_BIND, ""), 0);
+      ASSERT_EQ(::mount(copy.c_str(), disk.c_str(), "", MS_BIND, ""), 0);
+      ASSERT_EQ(::umount2(copy.c_str(), MNT_DETACH), 0);
       return;
     }
     std::ofstream file(disk + "/filler");
@@ -121,8 +136,10 @@ class BadDiskTest : public ::testing::TestWithParam<Case> {
   }
   void Mend() {
     const std::string disk = Disk(GetParam().folder);
-    if (GetParam().fault == Fault::kReadOnly) {
+    if (GetParam().fault == Fault::kReadOnly && GetParam().at_start) {
       ASSERT_EQ(::mount("", disk.c_str(), "", MS_REMOUNT, ""), 0);
+    } else if (GetParam().fault == Fault::kReadOnly) {
+      ASSERT_EQ(::umount2(disk.c_str(), MNT_DETACH), 0);
     } else {
       fs::remove(disk + "/filler");
     }
@@ -143,6 +160,38 @@ class BadDiskTest : public ::testing::TestWithParam<Case> {
       TryRun();
       return absl::StrContains(berth.Show({"--admin", "status"}), "decisions are missing from the audit log");
     }));
+  }
+
+  // Sets the tenant cap of the pool, which the daemon stores in the state folder.
+  int SetTenantCap(const char* cap) {
+    return BerthCommand(Folder("run")).Run({"--admin", "permits", "set", "gpu-tests", "--tenant-cap", cap});
+  }
+  void KillBroker() {
+    for (const ChildInfo& child : ChildrenOf(daemon_->pid())) {
+      if (child.name == "berth-broker") ::kill(child.pid, SIGKILL);
+    }
+  }
+  bool IsLogged(const std::string& text) {
+    return Eventually([&] { return absl::StrContains(Log(), text); });
+  }
+
+  // Expects a daemon whose folder became read-only to serve what needs no new file, across a broker's death, and to
+  // report what it cannot store.
+  void ExpectReadOnlyFolderIsServed() {
+    if (GetParam().fault != Fault::kReadOnly) return;
+    KillBroker();
+    EXPECT_EQ(TryRun(), 75) << "the unit is out still";
+    EXPECT_EQ(SetTenantCap("1"), 0);
+    if (GetParam().folder != absl::string_view("state")) return;
+    EXPECT_TRUE(IsLogged("cannot save the operators' settings: ")) << Log();
+    EXPECT_TRUE(absl::StrContains(Log(), "Read-only file system")) << Log();
+  }
+  // Expects it to store that once the folder is writable again.
+  void ExpectWritableFolderIsUsed() {
+    if (GetParam().fault != Fault::kReadOnly) return;
+    EXPECT_EQ(SetTenantCap("2"), 0);
+    if (GetParam().folder != absl::string_view("state")) return;
+    EXPECT_TRUE(IsLogged("saved the operators' settings to ")) << Log();
   }
 
   std::string parent_;
@@ -175,7 +224,9 @@ TEST_P(BadDiskTest, DiskFailureGrantsNothingTwiceAndForgetsNothing) {
     EXPECT_EQ(TryRun(), 75) << "the unit is out still";
     EXPECT_TRUE(Ok(holder.Ask("status")));
     ExpectLossIsShown();
+    ExpectReadOnlyFolderIsServed();
     Mend();
+    ExpectWritableFolderIsUsed();
   }
   EXPECT_EQ(TryRun(), 75) << "the unit is out still";
   EXPECT_TRUE(Eventually([&] { return Ok(holder.Ask("release p")); }));
@@ -190,7 +241,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"FullStateAtStart", "state", Fault::kFull, true, false},
                       Case{"ReadOnlyStateAtStart", "state", Fault::kReadOnly, true, false},
                       Case{"FullRunFolder", "run", Fault::kFull, false, false},
-                      Case{"FullState", "state", Fault::kFull, false, false}),
+                      Case{"FullState", "state", Fault::kFull, false, false},
+                      Case{"ReadOnlyRunFolder", "run", Fault::kReadOnly, false, false},
+                      Case{"ReadOnlyState", "state", Fault::kReadOnly, false, false}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
