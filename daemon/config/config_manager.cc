@@ -152,9 +152,10 @@ std::vector<ConfigValue> ConfigManager::Describe() {
   return table;
 }
 
-absl::StatusOr<std::vector<ConfigChange>> ConfigManager::Reload() {
+absl::StatusOr<std::vector<ConfigChange>> ConfigManager::ReloadMarked(const std::optional<ConfigMark>& complete) {
   MutexLock lock(&mu_);
-  absl::StatusOr<Settings> read = read_();
+  absl::StatusOr<Settings> read = read_(complete);
+  if (absl::IsAborted(read.status())) return read.status();
   if (!read.ok()) {
     return Refuse(
         Reason::kInvalidField, "{field} is unchanged: {value}; expected {limit}",

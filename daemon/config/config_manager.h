@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ namespace berth {
 // Thread-safe. One reload runs at a time.
 class ConfigManager final : public service::ConfigSource {
  public:
-  // Rereads flags and file, and returns the resulting settings.
-  using Reader = std::function<absl::StatusOr<Settings>()>;
+  // Rereads flags and file, and returns the resulting settings. Errors: kAborted if the file has another mark than the
+  // given one.
+  using Reader = std::function<absl::StatusOr<Settings>(const std::optional<ConfigMark>& complete)>;
   using Maker = std::function<core::Config(const Settings&)>;
   // Passes changed tenant quotas to the components outside the core.
   using QuotaSetter = std::function<void(const core::QuotaTable&)>;
@@ -42,7 +44,10 @@ class ConfigManager final : public service::ConfigSource {
         settings_(std::move(settings)) {}
 
   std::vector<service::ConfigValue> Describe() override ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<std::vector<service::ConfigChange>> Reload() override ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::vector<service::ConfigChange>> Reload() override { return ReloadMarked(std::nullopt); }
+  // As Reload(), of the file with this mark. Errors: also kAborted, with nothing changed, if it has another one.
+  absl::StatusOr<std::vector<service::ConfigChange>> ReloadMarked(const std::optional<ConfigMark>& complete)
+      ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status ReopenLogs() override;
   // Returns the values that differ from those of an earlier broker's settings.
   std::vector<service::ConfigChange> ChangesSince(const Settings& earlier) ABSL_LOCKS_EXCLUDED(mu_);

@@ -94,23 +94,20 @@ void LastGoodConfig::Store(const std::string& text) {
     spdlog::error("cannot persist the configuration for later brokers: {}", std::string(stored.message()));
 }
 
-void LastGoodConfig::AwaitSettled() const {
-  struct stat before = {};
+std::optional<ConfigMark> LastGoodConfig::AwaitSettled() const {
+  ConfigMark before;
   for (absl::Duration waited; waited < kMaxSettle; waited += kSettle) {
-    struct stat now = {};
-    if (::stat(options_.config.c_str(), &now) < 0) return;
-    const absl::Duration age = absl::Now() - absl::TimeFromTimespec(now.st_mtim);
-    // The clock may have been set back since the file was written.
-    const bool same = absl::TimeFromTimespec(now.st_mtim) == absl::TimeFromTimespec(before.st_mtim) &&
-                      now.st_size == before.st_size && now.st_ino == before.st_ino;
-    if (age >= kSettle || same) return;
+    const ConfigMark now = MarkConfig(options_);
+    // Without a file `before` is the same. The clock may have been set back since the file was written.
+    if (now == before || absl::Now() - now.written >= kSettle) return now;
     before = now;
     absl::SleepFor(kSettle);
   }
+  return std::nullopt;
 }
 
-absl::StatusOr<Settings> LastGoodConfig::Read() {
-  BERTH_ASSIGN_OR_RETURN(const std::string text, ReadConfigText(options_));
+absl::StatusOr<Settings> LastGoodConfig::Read(const std::optional<ConfigMark>& complete) {
+  BERTH_ASSIGN_OR_RETURN(const std::string text, ReadConfigText(options_, complete));
   BERTH_ASSIGN_OR_RETURN(Settings settings, CombineSettings(options_, text, options_.config));
   if (!HasSettings(text) && HasSettings(text_)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -122,10 +119,16 @@ absl::StatusOr<Settings> LastGoodConfig::Read() {
 }
 
 absl::StatusOr<Settings> LastGoodConfig::ReadToStart() {
-  AwaitSettled();
   const std::string stored = text_;
   const bool stores = id_ != 0;
-  absl::StatusOr<Settings> settings = Read();
+  const std::optional<ConfigMark> complete = AwaitSettled();
+  absl::StatusOr<Settings> settings = absl::AbortedError("");
+  if (complete.has_value()) settings = Read(complete);
+  still_changed_ = absl::IsAborted(settings.status());
+  if (still_changed_) {
+    settings = absl::InvalidArgumentError(absl::StrCat(options_.config, " still changes after ",
+                                                       absl::FormatDuration(kMaxSettle), ": it is not complete"));
+  }
   if (!stores && !settings.ok()) return AsConfigurationMistake(settings.status());
   if (!stores) return settings;
   absl::StatusOr<Settings> earlier =

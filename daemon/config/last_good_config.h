@@ -40,20 +40,22 @@ class LastGoodConfig {
   LastGoodConfig(Options options, SupervisorFdStore* fd_store, HeldFds* held);
 
   // Waits until the file is complete, as far as its times show it, for at most kMaxSettle. An editor that saves in
-  // place truncates the file and then writes it.
-  void AwaitSettled() const;
+  // place truncates the file and then writes it. Returns the complete file's mark; nothing if the file still changes.
+  std::optional<ConfigMark> AwaitSettled() const;
   // Reads flags, environment and file, and stores the file's text. A file without any setting, where the stored text
-  // has one, is a mistake: the file is about to be written, or was cut. Errors: kInvalidArgument; CombineSettings()'s;
-  // the stored text is then unchanged.
-  absl::StatusOr<Settings> Read();
-  // Like Read(), but uses the stored text of an earlier broker if the file has a mistake. Errors: as Read(), if there
-  // is no stored text, marked by AsConfigurationMistake().
+  // has one, is a mistake: the file is about to be written, or was cut. Errors: ReadConfigText()'s, kInvalidArgument,
+  // CombineSettings()'s; the stored text is then unchanged.
+  absl::StatusOr<Settings> Read(const std::optional<ConfigMark>& complete = std::nullopt);
+  // Like Read() of the complete file, but uses the stored text of an earlier broker if the file has a mistake or still
+  // changes. Errors: as Read(), if there is no stored text, marked by AsConfigurationMistake().
   absl::StatusOr<Settings> ReadToStart();
   // Returns the settings of the earlier broker, if its file had another text than that of ReadToStart().
   const std::optional<Settings>& earlier() const { return earlier_; }
 
   // The mistake that ReadToStart() ignored; OK for none.
   const absl::Status& mistake() const { return mistake_; }
+  // Whether that was a file that still changed: a reload is due.
+  bool still_changed() const { return still_changed_; }
 
  private:
   void TakeStored(HeldFds* held);
@@ -67,6 +69,7 @@ class LastGoodConfig {
   UniqueFd file_;
   std::string text_;
   absl::Status mistake_;
+  bool still_changed_ = false;
   std::optional<Settings> earlier_;
 };
 

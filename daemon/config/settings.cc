@@ -307,6 +307,41 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
                     .nvlink_peers = record.nvlink_peers}};
 }
 
+// Number of reads after which a file that changes during each is refused.
+constexpr int kMaxReads = 3;
+
+ConfigMark MarkOf(const struct stat& status) {
+  return {.inode = status.st_ino,
+          .size = static_cast<uint64_t>(status.st_size),
+          .written = absl::TimeFromTimespec(status.st_mtim)};
+}
+
+// A file's text, and its mark before and after the read.
+struct MarkedText {
+  std::string text;
+  ConfigMark before;
+  ConfigMark after;
+};
+
+absl::StatusOr<MarkedText> ReadMarked(const Options& options) {
+  const UniqueFd file(::open(options.config.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file) return OsError(absl::StrCat("open ", options.config), errno);
+  struct stat status;
+  if (::fstat(file.get(), &status) < 0) return OsError(absl::StrCat("fstat ", options.config), errno);
+  if (!S_ISREG(status.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.config, " is not a regular file: the daemon reads its configuration again later"));
+  }
+  if (Bytes(static_cast<uint64_t>(status.st_size)) > kMaxConfig) {
+    return absl::InvalidArgumentError(absl::StrCat(options.config, " has ", status.st_size, " bytes; the limit is ",
+                                                   FormatBytes(kMaxConfig)));
+  }
+  BERTH_ASSIGN_OR_RETURN(std::string text, ReadToEnd(file.get(), options.config));
+  const ConfigMark before = MarkOf(status);
+  if (::fstat(file.get(), &status) < 0) return OsError(absl::StrCat("fstat ", options.config), errno);
+  return MarkedText{.text = std::move(text), .before = before, .after = MarkOf(status)};
+}
+
 }  // namespace
 
 std::vector<Setting> AllSettings(Settings* settings) {
@@ -369,21 +404,23 @@ absl::StatusOr<Settings> ParseSettings(const std::string& text, const std::strin
   return SettingsReader(name, root).Read();
 }
 
-absl::StatusOr<std::string> ReadConfigText(const Options& options) {
-  if (options.config.empty()) return "";
-  const UniqueFd file(::open(options.config.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!file) return OsError(absl::StrCat("open ", options.config), errno);
+ConfigMark MarkConfig(const Options& options) {
   struct stat status;
-  if (::fstat(file.get(), &status) < 0) return OsError(absl::StrCat("fstat ", options.config), errno);
-  if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.config, " is not a regular file: the daemon reads its configuration again later"));
+  return ::stat(options.config.c_str(), &status) < 0 ? ConfigMark() : MarkOf(status);
+}
+
+absl::StatusOr<std::string> ReadConfigText(const Options& options, const std::optional<ConfigMark>& complete) {
+  if (options.config.empty()) return "";
+  for (int reads = 0; reads < kMaxReads; ++reads) {
+    BERTH_ASSIGN_OR_RETURN(const auto read, ReadMarked(options));
+    const auto& [text, before, after] = read;
+    if (complete.has_value() && (before != *complete || after != *complete)) {
+      return absl::AbortedError(absl::StrCat(options.config, " has changed since it was complete"));
+    }
+    if (before == after) return text;
   }
-  if (Bytes(static_cast<uint64_t>(status.st_size)) > kMaxConfig) {
-    return absl::InvalidArgumentError(absl::StrCat(options.config, " has ", status.st_size, " bytes; the limit is ",
-                                                   FormatBytes(kMaxConfig)));
-  }
-  return ReadToEnd(file.get(), options.config);
+  return absl::InvalidArgumentError(absl::StrCat(options.config, " changed during each of ", kMaxReads,
+                                                 " reads: reload it once it is written"));
 }
 
 absl::StatusOr<Settings> CombineSettings(const Options& options, const std::string& text, const std::string& name) {

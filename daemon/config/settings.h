@@ -147,9 +147,21 @@ absl::StatusOr<Settings> ReadSettings(const std::string& path);
 // Parses the text of a configuration file; errors and origins call it `name`.
 absl::StatusOr<Settings> ParseSettings(const std::string& text, const std::string& name);
 
-// Returns the text of the configuration file; empty if none is configured. Errors: those of the system, naming the
-// file.
-absl::StatusOr<std::string> ReadConfigText(const Options& options);
+// Tells one content of the configuration file from a later one. Default: there is no file.
+struct ConfigMark {
+  uint64_t inode = 0;
+  uint64_t size = 0;
+  absl::Time written;
+
+  friend bool operator==(const ConfigMark&, const ConfigMark&) = default;
+};
+ConfigMark MarkConfig(const Options& options);
+
+// Returns the text of the configuration file; empty if none is configured. Reads again what has changed meanwhile.
+// Errors: those of the system, naming the file; kInvalidArgument for a file that changes during each read; kAborted if
+// the file has another mark than `complete`.
+absl::StatusOr<std::string> ReadConfigText(const Options& options,
+                                           const std::optional<ConfigMark>& complete = std::nullopt);
 // Combines flags and a file's text; a flag overrides the file. Limits a user's connections to a part of the total.
 // Notes the environment's cap of gpu-tests, which overrides both, in `origins`. Errors: ParseSettings()'s.
 absl::StatusOr<Settings> CombineSettings(const Options& options, const std::string& text, const std::string& name);

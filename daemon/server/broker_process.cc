@@ -108,8 +108,7 @@ absl::Status BrokerProcess::Start(const Options& options) {
   }
   history_ = std::make_unique<HistoryWriter>(
       HistoryStore::Options{.folder = options.state,
-                            .size = settings.history_size,
-                            .rows = settings.history_rows,
+                            .size = settings.history_size, .rows = settings.history_rows,
                             .incarnation = facts_.incarnation,
                             .operators = ::geteuid()});
   fences_ = std::make_unique<FencePageManager>(fd_store_.get());
@@ -121,7 +120,7 @@ absl::Status BrokerProcess::Start(const Options& options) {
   block_manager_ = std::make_unique<BlockManager>(loop_.get(), broker_.get(), fd_store_.get(), facts_.epoch);
   monitor_client_ = std::make_unique<DeviceMonitorClient>(loop_.get(), broker_.get(), devices);
   config_ = std::make_unique<ConfigManager>(
-      broker_.get(), settings, [this] { return last_good_config_->Read(); },
+      broker_.get(), settings, [this](const auto& complete) { return last_good_config_->Read(complete); },
       [facts = facts_, devices](const Settings& read) {
         return BuildConfig(facts.node, facts.incarnation, devices, read);
       },
@@ -151,6 +150,7 @@ absl::Status BrokerProcess::Start(const Options& options) {
   BERTH_RETURN_IF_ERROR(Listen());
   BERTH_RETURN_IF_ERROR(fd_store_->Ready());
   attach_->NotifyResumed();
+  if (last_good_config_->still_changed()) BeginReload();
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -217,10 +218,19 @@ void BrokerProcess::BeginReload() {
 }
 
 void BrokerProcess::Reload() {
-  last_good_config_->AwaitSettled();
   const absl::Status reopened = config_->ReopenLogs();
   if (!reopened.ok()) spdlog::error("reload: {}", std::string(reopened.message()));
-  const absl::StatusOr<std::vector<service::ConfigChange>> changes = config_->Reload();
+  absl::StatusOr<std::vector<service::ConfigChange>> changes = absl::AbortedError("");
+  for (bool reported = false; absl::IsAborted(changes.status());) {
+    if (stopping_) return;
+    const std::optional<ConfigMark> complete = last_good_config_->AwaitSettled();
+    if (complete.has_value()) {
+      changes = config_->ReloadMarked(complete);
+    } else if (!std::exchange(reported, true)) {
+      spdlog::warn("reload: the configuration file still changes; reading it once it has been the same for {}",
+                   absl::FormatDuration(LastGoodConfig::kSettle));
+    }
+  }
   service::AuditRecord record = {.what = "reload", .outcome = changes.ok() ? reopened : changes.status()};
   if (!changes.ok()) spdlog::error("reload: {}", std::string(changes.status().message()));
   for (const service::ConfigChange& change : changes.value_or(std::vector<service::ConfigChange>())) {

@@ -12,9 +12,9 @@ namespace {
 
 class BlockWatchTest : public ::testing::Test {
  protected:
-  // Returns a listener that records each event of the block in `heard`.
-  std::shared_ptr<BlockListener> Listen(LeaseRecord& lease, std::vector<BlockEvent::What>* heard) {
-    return watch_.Watch(lease, [heard](const BlockEvent& event) { heard->push_back(event.what); });
+  // Returns a listener that records each event of the block in `got`.
+  std::shared_ptr<BlockListener> Listen(LeaseRecord& lease, std::vector<BlockEvent::What>* got) {
+    return watch_.Watch(lease, [got](const BlockEvent& event) { got->push_back(event.what); });
   }
 
   BlockWatch watch_;
@@ -23,33 +23,33 @@ class BlockWatchTest : public ::testing::Test {
 
 using Events = std::vector<BlockEvent::What>;
 
-TEST_F(BlockWatchTest, ListenerHearsFirstEventOnce) {
-  Events heard;
-  const auto listener = Listen(lease_, &heard);
+TEST_F(BlockWatchTest, ListenerGetsFirstEventOnce) {
+  Events got;
+  const auto listener = Listen(lease_, &got);
   EXPECT_FALSE(watch_.CallBack()) << "there is no event yet";
   watch_.Notify(lease_, {.what = BlockEvent::kFreed});
-  EXPECT_EQ(heard, Events()) << "only CallBack() calls listeners";
+  EXPECT_EQ(got, Events()) << "only CallBack() calls listeners";
   watch_.Notify(lease_, {.what = BlockEvent::kLost});
   EXPECT_TRUE(watch_.CallBack());
-  EXPECT_EQ(heard, Events({BlockEvent::kFreed}));
+  EXPECT_EQ(got, Events({BlockEvent::kFreed}));
   watch_.Notify(lease_, {.what = BlockEvent::kEnded});
   EXPECT_FALSE(watch_.CallBack());
-  EXPECT_EQ(heard, Events({BlockEvent::kFreed}));
+  EXPECT_EQ(got, Events({BlockEvent::kFreed}));
 }
 
-TEST_F(BlockWatchTest, EventBeforeWatchIsHeard) {
+TEST_F(BlockWatchTest, EventBeforeWatchIsDelivered) {
   watch_.Notify(lease_, {.what = BlockEvent::kEnded, .end = {.reason = EndReason::kRevoked}});
   EXPECT_FALSE(watch_.CallBack()) << "no listener was there";
-  BlockEvent heard;
-  const auto listener = watch_.Watch(lease_, [&heard](const BlockEvent& event) { heard = event; });
-  EXPECT_EQ(heard.what, BlockEvent::kLost) << "Watch() itself calls nothing";
+  BlockEvent got;
+  const auto listener = watch_.Watch(lease_, [&got](const BlockEvent& event) { got = event; });
+  EXPECT_EQ(got.what, BlockEvent::kLost) << "Watch() itself calls nothing";
   EXPECT_TRUE(watch_.CallBack());
-  EXPECT_EQ(heard.what, BlockEvent::kEnded);
-  EXPECT_EQ(heard.end.reason, EndReason::kRevoked);
+  EXPECT_EQ(got.what, BlockEvent::kEnded);
+  EXPECT_EQ(got.end.reason, EndReason::kRevoked);
   EXPECT_FALSE(watch_.CallBack());
 }
 
-TEST_F(BlockWatchTest, EachListenerOfEachBlockHearsItsEvent) {
+TEST_F(BlockWatchTest, EachListenerGetsEventOfItsBlock) {
   LeaseRecord other;
   Events early, late, of_other;
   const auto first = Listen(lease_, &early);
@@ -63,18 +63,18 @@ TEST_F(BlockWatchTest, EachListenerOfEachBlockHearsItsEvent) {
   EXPECT_EQ(of_other, Events({BlockEvent::kFreed}));
 }
 
-TEST_F(BlockWatchTest, ReleasedListenerHearsNothing) {
-  Events heard;
-  auto before_event = Listen(lease_, &heard);
+TEST_F(BlockWatchTest, ReleasedListenerGetsNothing) {
+  Events got;
+  auto before_event = Listen(lease_, &got);
   before_event.reset();
   // The list of a block that lives long holds no released listeners.
-  const auto stays = Listen(lease_, &heard);
+  const auto stays = Listen(lease_, &got);
   EXPECT_EQ(lease_.listeners.size(), 1u);
-  auto before_call = Listen(lease_, &heard);
+  auto before_call = Listen(lease_, &got);
   watch_.Notify(lease_, {.what = BlockEvent::kLost});
   before_call.reset();
   EXPECT_TRUE(watch_.CallBack());
-  EXPECT_EQ(heard, Events({BlockEvent::kLost})) << "one listener is left";
+  EXPECT_EQ(got, Events({BlockEvent::kLost})) << "one listener is left";
 }
 
 TEST_F(BlockWatchTest, CallbackMayReleaseListeners) {
@@ -117,17 +117,17 @@ TEST_F(BlockWatchTest, ListenerReleasedByOtherThreadOutlivesItsCall) {
 
 TEST_F(BlockWatchTest, CallbackMayWatchAndNotify) {
   LeaseRecord other;
-  Events heard;
-  std::shared_ptr<BlockListener> late, of_other = Listen(other, &heard);
+  Events got;
+  std::shared_ptr<BlockListener> late, of_other = Listen(other, &got);
   const auto listener = watch_.Watch(lease_, [&](const BlockEvent&) {
-    late = Listen(lease_, &heard);
+    late = Listen(lease_, &got);
     watch_.Notify(other, {.what = BlockEvent::kFreed});
   });
   watch_.Notify(lease_, {.what = BlockEvent::kLost});
   EXPECT_TRUE(watch_.CallBack());
-  EXPECT_EQ(heard, Events()) << "the next CallBack() calls them";
+  EXPECT_EQ(got, Events()) << "the next CallBack() calls them";
   EXPECT_TRUE(watch_.CallBack());
-  EXPECT_EQ(heard, Events({BlockEvent::kLost, BlockEvent::kFreed}));
+  EXPECT_EQ(got, Events({BlockEvent::kLost, BlockEvent::kFreed}));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The configuration as it is shown, and as it is reloaded while the daemon runs.
 
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <berth/cancellation.h>
@@ -22,9 +24,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "berth/v1/admin.pb.h"
 #include "berth/v1/device.pb.h"
 #include "berth/v1/memory.pb.h"
@@ -363,6 +368,51 @@ TEST(ConfigTest, IncompleteFileChangesNothing) {
     daemon.KillBroker();
     EXPECT_TRUE(as_before());
   }
+}
+
+// The writer rewrites the file in place, in pieces, for longer than the daemon waits at a start.
+TEST(ConfigTest, FileThatStillChangesIsReadOnceComplete) {
+  const auto pieces = [](int number) {
+    return std::vector<std::string>{"[pools.gpu-tests]\ncap = 3\n", absl::StrCat("[pools.b]\ncap = ", number, "\n"),
+                                    absl::StrCat("[tenants]\npermits = ", number, "\n")};
+  };
+  TestDaemon daemon({.config = absl::StrJoin(pieces(1), "")});
+  const auto both = [&] {
+    std::map<std::string, v1::ConfigValue> shown = Shown(daemon);
+    return std::pair(shown["pools.b.cap"].value(), shown["tenants.permits"].value());
+  };
+  int last = 1;
+  // Whether this machine let the writer pause for so long that the file seemed complete.
+  bool paused = false;
+  std::vector<std::pair<std::string, std::string>> seen;
+  {
+    std::jthread writer([&](std::stop_token stop) {
+      absl::Time before = absl::Now();
+      while (!stop.stop_requested()) {
+        ++last;
+        std::ofstream file(daemon.config_path());
+        for (const std::string& piece : pieces(last)) {
+          file << piece << std::flush;
+          ::poll(nullptr, 0, 2);
+          const absl::Time now = absl::Now();
+          paused = paused || now - std::exchange(before, now) > absl::Milliseconds(20);
+        }
+      }
+    });
+    daemon.supervisor().Signal(SIGHUP);
+    seen.push_back(both());
+    // The next broker uses what the earlier one has read, and reloads by itself.
+    daemon.KillBroker();
+    for (int looks = 0; looks < 10; ++looks) {
+      daemon.supervisor().Signal(SIGHUP);
+      daemon.GetNode();
+      seen.push_back(both());
+    }
+  }
+  if (paused) daemon.supervisor().Signal(SIGHUP);
+  const std::pair end(absl::StrCat(last), absl::StrCat(last));
+  EXPECT_TRUE(Eventually([&] { return both() == end; })) << both().first << " and " << both().second;
+  for (const auto& [cap, permits] : seen) EXPECT_TRUE(paused || cap == permits) << cap << " and " << permits;
 }
 
 TEST(ConfigTest, FollowingBrokerLogsChangedSettings) {
