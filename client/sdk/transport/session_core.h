@@ -274,8 +274,8 @@ class SessionCore {
   absl::Time SilenceDeadline() const;
   // Whether a daemon answers such a call soon: one that waits for a lease, or has a late deadline, may take longer.
   bool AnswersSoon(const CallLimits& limits) const;
-  // Reports a silent daemon during a use of the side channel, unless that may take long.
-  CallTimer::Alarm WatchSilence(bool answers_soon);
+  // Reports a silent daemon during a use of the side channel (side_calls.cc).
+  class SilenceWatch;
   // Whether no connection can be expected. A session outlasts a stop of the daemon and the slow start of a broker.
   // Requires: an attempt is under way.
   bool CannotConnect() const;

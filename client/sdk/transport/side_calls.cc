@@ -1,5 +1,6 @@
 // SessionCore: calls on the side channel, and the report of a daemon that does not answer a call.
 
+#include <atomic>
 #include <utility>
 
 #include "client/sdk/transport/session_core.h"
@@ -11,6 +12,29 @@
 #include "google/protobuf/message_lite.h"
 
 namespace berth::internal {
+
+class SessionCore::SilenceWatch {
+ public:
+  // Reports nothing unless the daemon `answers_soon`.
+  SilenceWatch(SessionCore* core, bool answers_soon)
+      : core_(*core),
+        at_(answers_soon ? core->SilenceDeadline() : absl::InfiniteFuture()),
+        alarm_(&core->timer(), at_, [this] { Report(); }) {}
+  // The timer's thread may be late, or missing.
+  ~SilenceWatch() {
+    if (at_ != absl::InfiniteFuture() && SteadyNow() >= at_) Report();
+  }
+
+ private:
+  void Report() {
+    if (!reported_.exchange(true)) core_.on_silence_(core_.attach_path_);
+  }
+
+  SessionCore& core_;
+  const absl::Time at_;
+  std::atomic<bool> reported_ = false;
+  const CallTimer::Alarm alarm_;
+};
 
 absl::Status SessionCore::Ask(const CallLimits& limits, attach::Method method,
                               const google::protobuf::MessageLite& request, google::protobuf::MessageLite* response) {
@@ -26,7 +50,7 @@ absl::Status SessionCore::Ask(const CallLimits& limits, attach::Method method,
                      .bytes = static_cast<uint32_t>(bytes)};
   request.SerializeToArray(ask.body, sizeof(ask.body));
   const absl::StatusOr<attach::Answer> answer = [&] {
-    const CallTimer::Alarm silent = WatchSilence(AnswersSoon(limits));
+    const SilenceWatch watch(this, AnswersSoon(limits));
     return channel().Ask(ask, limits.deadline, limits.cancellation);
   }();
   if (absl::IsDeadlineExceeded(answer.status())) return NoAnswer();
@@ -44,12 +68,12 @@ absl::Status SessionCore::Ask(const CallLimits& limits, attach::Method method,
 }
 
 absl::StatusOr<Arrival> SessionCore::Await(uint64_t sequence, absl::Time deadline) {
-  const CallTimer::Alarm silent = WatchSilence(/*answers_soon=*/true);
+  const SilenceWatch watch(this, /*answers_soon=*/true);
   return channel().Await(sequence, deadline);
 }
 
 absl::Status SessionCore::GiveBack(AcquisitionId acquisition, bool if_idle, absl::Time deadline) {
-  const CallTimer::Alarm silent = WatchSilence(/*answers_soon=*/true);
+  const SilenceWatch watch(this, /*answers_soon=*/true);
   return channel().GiveBack(acquisition, if_idle, deadline);
 }
 
@@ -62,11 +86,6 @@ absl::Time SessionCore::SilenceDeadline() const {
 bool SessionCore::AnswersSoon(const CallLimits& limits) const {
   // A wait of no time leaves its call the slack alone.
   return limits.deadline <= SteadyNow() + (limits.waits ? Patient(CallLimits::kAnswerSlack) : timeout_);
-}
-
-CallTimer::Alarm SessionCore::WatchSilence(bool answers_soon) {
-  return CallTimer::Alarm(&live_->timer, answers_soon ? SilenceDeadline() : absl::InfiniteFuture(),
-                          [this] { on_silence_(attach_path_); });
 }
 
 }  // namespace berth::internal
