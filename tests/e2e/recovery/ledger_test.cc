@@ -177,7 +177,8 @@ class EarlierLedgerTest : public LedgerTest, public ::testing::WithParamInterfac
   // The pools and devices of the recorded ledgers. Their processes have the pids from kFirstPid on.
   EarlierLedgerTest()
       : LedgerTest({.flags = {"--host-devices=2", "--host-bytes=64MiB"},
-                    .config = "[pools.gpu-tests]\ncap = 2\n[pools.wide]\ncap = 8\n[pools.placed]\ncap = 4\ndevice_cap = 2\n",
+                    .config = "[pools.gpu-tests]\ncap = 2\n[pools.wide]\ncap = 8\n"
+                              "[pools.placed]\ncap = 4\ndevice_cap = 2\n",
                     .errors = LogPath()}) {}
   static constexpr pid_t kFirstPid = 1001;
   static constexpr pid_t kLastPid = 1040;
