@@ -71,30 +71,33 @@ class PublishFileTest : public ::testing::Test {
 TEST_F(PublishFileTest, FileWrittenDuringPublishMakesNoName) {
   struct Case {
     const char* what;
-    // A script that another process runs; $F is the file. It prints a line once it has begun.
+    // A script that another process runs; $F is the file. It prints a line once it has begun. It has the file open all
+    // the time: between two writes nothing else shows that the file is not complete.
     const char* writer;
     // A refusal contains one of these texts. A file that only loses its name is published whole.
     std::vector<std::string> says;
   };
   const Case cases[] = {
       {"append",
-       "echo x >> $F; echo up; while :; do echo x >> $F; done",
+       "exec 9>>$F; echo x >&9; echo up; while :; do echo x >&9; done",
        {"changed while it was read", "open for writing"}},
       {"append by a writer that pauses",
        "exec 9>>$F; echo x >&9; echo up; while :; do sleep 1; done",
        {"open for writing"}},
       {"write in place",
-       "echo x 1<> $F; echo up; while :; do echo x 1<> $F; done",
+       "exec 9<>$F; echo up; while :; do echo x 1<> $F; done",
        {"changed while it was read", "open for writing"}},
       {"truncate",
-       "truncate -s 1M $F; echo up; while :; do truncate -s 1M $F; truncate -s 64M $F; done",
+       "exec 9<>$F; truncate -s 1M $F; echo up; while :; do truncate -s 1M $F; truncate -s 64M $F; done",
        {"changed while it was read", "open for writing"}},
       {"rename over", "echo up; while :; do cp $F.same $F.next; mv -f $F.next $F; done", {}},
   };
   for (const Case& each : cases) {
     SCOPED_TRACE(each.what);
-    const std::string path = File("w", 'w', 64 << 20);
-    File("w.same", 'w', 64 << 20);
+    // A file of its own: the last command of a writer that was killed may still run.
+    const std::string name = absl::StrCat("w", &each - cases);
+    const std::string path = File(name, 'w', 64 << 20);
+    File(name + ".same", 'w', 64 << 20);
     Subprocess writer = Subprocess::Start(
         {.argv = {"/bin/sh", "-c", absl::StrCat("F=", path, "; ", each.writer)}, .of_operator = true});
     ASSERT_TRUE(writer.ReadLine().ok());
