@@ -71,7 +71,8 @@ struct PermitOptions {
   std::string island_of;
   // Candidate devices, named as in `device`. Empty: any device.
   std::vector<std::string> among;
-  // Wait while all such devices are stopped. False: fail at once (DEVICE_STOPPED).
+  // Wait while all such devices are stopped or drained. False: fail at once (DEVICE_STOPPED, DEVICE_DRAINING). A
+  // request that names no device always waits for drained devices.
   bool wait_for_device = false;
   // Never nest in the permit that `berth run` acquired for the session.
   bool independent = false;

@@ -310,6 +310,31 @@ TEST(CoreInventoryTest, WaiterForDrainedDeviceIsRejectedUnlessAny) {
   EXPECT_FALSE(h.Answered(any));
 }
 
+TEST(CoreInventoryTest, PatientWaiterForDrainedDeviceIsGrantedAfterTheDrain) {
+  for (const bool list : {false, true}) {
+    CoreHarness h;
+    Peer a = h.Open(), b = h.Open();
+    AcquireRequest hasty = On(list ? "" : "DEVICE-0", "hasty");
+    if (list) hasty.device.among = {"DEVICE-0"};
+    hasty.pool = "gpu-tests";
+    AcquireRequest patient = hasty;
+    patient.holder_key = "patient";
+    patient.device.wait_for_device = true;
+    const AcquireResult all = h.MustAcquire(a, {.pool = "gpu-tests", .units = 2, .holder_key = "all"});
+    const CallId early = h.Acquire(b, hasty), waits_on = h.Acquire(b, patient);
+    ASSERT_TRUE(Drain(h, "loud").ok());
+    EXPECT_TRUE(h.Refused(early, Reason::kDeviceDraining));
+    EXPECT_TRUE(h.Refused(h.Acquire(b, hasty), Reason::kDeviceDraining));
+    patient.holder_key = "late";
+    const CallId late = h.Acquire(b, patient);
+    h.Release(a, all.acquisition);
+    EXPECT_FALSE(h.Answered(waits_on) || h.Answered(late));
+    Undrain(h);
+    EXPECT_TRUE(h.StatusOf(waits_on).ok()) << h.StatusOf(waits_on);
+    EXPECT_TRUE(h.StatusOf(late).ok()) << h.StatusOf(late);
+  }
+}
+
 TEST(CoreInventoryTest, RefusalNamesDrainedDevices) {
   CoreHarness h;
   Peer a = h.Open();

@@ -262,25 +262,27 @@ absl::Status Placement::CheckConstraint(const DeviceConstraint& constraint) cons
   if (!constraint.island_of.empty() && FindByUuid(constraint.island_of) == nullptr)
     return unknown(constraint.island_of);
   const bool named = constraint.pick == DevicePick::kNamed;
-  if (named) {
-    const Device* const device = FindByUuid(constraint.uuid);
-    if (device == nullptr) return unknown(constraint.uuid);
-    if (!device->state.dropped && !device->state.draining.empty()) {
-      return refuse(Reason::kDeviceDraining, constraint.uuid, "being drained", device->state.draining);
-    }
-  }
+  if (named && FindByUuid(constraint.uuid) == nullptr) return unknown(constraint.uuid);
   if (devices_.empty()) return unknown("of any kind");
+  // A request for any device waits for drained devices, as it waits for devices that are in use.
+  const bool lists = named || !constraint.among.empty();
   // Collects why none of the suitable devices serves.
   std::string why;
+  bool all_drained = true;
   for (const auto& [ordinal, device] : devices_) {
     if (!Suits(device, constraint)) continue;
     const State& state = device.state;
-    if (!state.dropped && (state.stopped.empty() || constraint.wait_for_device)) return absl::OkStatus();
+    const bool drained = lists && !state.dropped && !state.draining.empty();
+    if (!state.dropped && ((state.stopped.empty() && !drained) || constraint.wait_for_device)) return absl::OkStatus();
+    all_drained = all_drained && drained;
     absl::StrAppend(&why, why.empty() ? "" : "; ", named ? "" : absl::StrCat("device ", ordinal, ": "),
-                    state.dropped ? "gone from the node" : state.stopped);
+                    state.dropped ? "gone from the node" : drained ? state.draining : state.stopped);
   }
-  if (!why.empty())
-    return refuse(Reason::kDeviceStopped, named ? constraint.uuid : "of any kind", "out of service", why);
+  if (!why.empty()) {
+    const absl::string_view device = named ? absl::string_view(constraint.uuid) : lists ? "of the list" : "of any kind";
+    return all_drained ? refuse(Reason::kDeviceDraining, device, "being drained", why)
+                       : refuse(Reason::kDeviceStopped, device, "out of service", why);
+  }
   std::string asked = named ? absl::StrCat("device ", constraint.uuid) : "any device";
   if (!named && !constraint.among.empty()) asked = absl::StrCat("one of ", absl::StrJoin(constraint.among, ", "));
   if (constraint.min_capability > 0) {

@@ -323,6 +323,39 @@ TEST_F(HintsTest, StoppedDeviceIsRejectedUnlessAwaited) {
   EXPECT_TRUE(placement_.AnyServes({.pick = DevicePick::kAny, .among = {"A", "D"}}));
 }
 
+TEST_F(HintsTest, DrainedDevicesAreRejectedIfNamedUnlessAwaited) {
+  placement_.Update(0, {.draining = "loud"});
+  placement_.Update(1, {.draining = "hot"});
+  placement_.Update(2, {.stopped = "no answer"});
+  const DeviceConstraint a = {.pick = DevicePick::kNamed, .uuid = "A"};
+  const DeviceConstraint any = {.pick = DevicePick::kAny};
+  const auto among = [](std::vector<std::string> uuids) {
+    return DeviceConstraint{.pick = DevicePick::kAny, .among = std::move(uuids)};
+  };
+  struct {
+    const char* what;
+    DeviceConstraint constraint;
+    const char* text;
+    Reason reason = Reason::kDeviceDraining;
+  } const cases[] = {
+      {"named", a, "device A is being drained: loud"},
+      {"a list of one", among({"A"}), "device of the list is being drained: device 0: loud"},
+      {"a list", among({"A", "B"}), "device of the list is being drained: device 0: loud; device 1: hot"},
+      {"drained and stopped", among({"A", "C"}),
+       "device of the list is out of service: device 0: loud; device 2: no answer", Reason::kDeviceStopped},
+      {"a list with a device that serves", among({"A", "D"}), ""},
+      {"any device", any, ""},
+  };
+  for (const auto& [what, constraint, text, reason] : cases) {
+    const absl::Status status = Check(constraint);
+    EXPECT_EQ(status.message(), text) << what;
+    EXPECT_TRUE(status.ok() || IsRefusal(status, reason)) << what << ": " << status;
+    DeviceConstraint patient = constraint;
+    patient.wait_for_device = true;
+    EXPECT_TRUE(Check(patient).ok()) << what << ": " << Check(patient);
+  }
+}
+
 TEST_F(HintsTest, LackOfManyDevicesIsAbbreviated) {
   Placement placement;
   for (uint32_t i = 0; i < 56; ++i) placement.Add(i, {.uuid = std::to_string(i)});

@@ -137,25 +137,49 @@ TEST_F(DeviceChoiceTest, CtestSpecificationListsVisibleDevices) {
   EXPECT_FALSE(absl::StrContains(spec.said, "gpu_a_5")) << spec.said;
 }
 
-TEST_F(DeviceChoiceTest, StoppedDeviceIsRejectedOrAwaited) {
-  node_.Now("[now.3]\nlost = true");
-  ASSERT_TRUE(Eventually(
-      [&] { return Must(daemon_.inspector().ListDevices()).devices(3).state() == v1::Device::STOPPED; }));
-  const Outcome named = RunScript("unset", {"--device", "3"}, "true");
-  EXPECT_EQ(named.code, 125);
-  EXPECT_TRUE(absl::StrContains(named.said, "device GPU-a-3 is out of service: ")) << named.said;
-  EXPECT_EQ(RunScript("3", {"--gpus", "1"}, "true").code, 125) << "all that it may have";
-  EXPECT_EQ(RunScript("unset", {"--gpus", "7"}, "echo $BERTH_DEVICE | tr , '\\n' | wc -l").said, "7\n");
+TEST_F(DeviceChoiceTest, StoppedOrDrainedDeviceIsRejectedOrAwaited) {
+  const struct {
+    v1::Device::State state;
+    std::string how;
+    std::function<void()> takes_out;
+    std::function<void()> returns;
+  } kCases[] = {
+      {v1::Device::STOPPED, "out of service: ", [&] { node_.Now("[now.3]\nlost = true"); }, [&] { node_.Now(""); }},
+      {v1::Device::DRAINING, "being drained: loud", [&] { Must(daemon_.inspector().DrainDevice(3, "loud")); },
+       [&] { Must(daemon_.inspector().UndrainDevice(3)); }},
+  };
+  for (const auto& each : kCases) {
+    SCOPED_TRACE(each.how);
+    const auto take_out = [&] {
+      each.takes_out();
+      return Eventually([&] { return Must(daemon_.inspector().ListDevices()).devices(3).state() == each.state; });
+    };
+    ASSERT_TRUE(take_out());
+    const Outcome named = RunScript("unset", {"--device", "3"}, "true");
+    EXPECT_EQ(named.code, 125);
+    EXPECT_TRUE(absl::StrContains(named.said, absl::StrCat("device GPU-a-3 is ", each.how))) << named.said;
+    const Outcome visible = RunScript("3", {"--gpus", "1"}, "true");
+    const Outcome listed = RunScript("unset", {"--devices", "3"}, "true");
+    for (const Outcome& list : {visible, listed}) {
+      EXPECT_EQ(list.code, 125);
+      EXPECT_TRUE(absl::StrContains(list.said, absl::StrCat("device of the list is ", each.how.substr(0, 13))))
+          << list.said;
+    }
+    EXPECT_EQ(RunScript("unset", {"--gpus", "7"}, "echo $BERTH_DEVICE | tr , '\\n' | wc -l").said, "7\n");
 
-  Subprocess waits = Start("unset", {"run", "--device", "3", "--wait-for-device", "--quiet", "--", "/bin/true"});
-  ASSERT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
-  const v1::WaitExplanation wait = Must(daemon_.inspector().ExplainWait(
-      Must(daemon_.inspector().ListPermits()).waiters(0).number()));
-  EXPECT_EQ(wait.cause(), v1::WaitExplanation::DEVICE);
-  EXPECT_FALSE(wait.has_estimate());
-  EXPECT_TRUE(absl::StartsWith(wait.lacking(), "device 3 is out of service: ")) << wait.lacking();
-  node_.Now("");
-  EXPECT_EQ(waits.Wait(), 0) << waits.ReadAll();
+    for (const std::string option : {"--device", "--devices"}) {
+      Subprocess waits = Start("unset", {"run", option, "3", "--wait-for-device", "--quiet", "--", "/bin/true"});
+      ASSERT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
+      const v1::WaitExplanation wait = Must(daemon_.inspector().ExplainWait(
+          Must(daemon_.inspector().ListPermits()).waiters(0).number()));
+      EXPECT_EQ(wait.cause(), v1::WaitExplanation::DEVICE);
+      EXPECT_FALSE(wait.has_estimate());
+      EXPECT_TRUE(absl::StartsWith(wait.lacking(), absl::StrCat("device 3 is ", each.how))) << wait.lacking();
+      each.returns();
+      EXPECT_EQ(waits.Wait(), 0) << waits.ReadAll();
+      if (option == "--device") ASSERT_TRUE(take_out());
+    }
+  }
 }
 
 }  // namespace
