@@ -16,7 +16,8 @@ void Simulation::Acknowledge() {
   const std::optional<ChannelId> channel = SomeChannel();
   if (!channel.has_value()) return;
   Process& process = processes_.at(*channel);
-  if (Chance(3)) core_->DeliveryAcknowledged(now_, *channel, process.last_delivery + 1 + Draw(5), &effects_);
+  // Deliveries that were never sent. The daemon may have sent the next ones to a process that is away.
+  if (Chance(3)) core_->DeliveryAcknowledged(now_, *channel, process.last_delivery + 1'000 + Draw(5), &effects_);
   if (process.acknowledged == process.last_delivery || process.hung_up || process.away || process.stopped) return;
   process.acknowledged += 1 + Draw(process.last_delivery - process.acknowledged);
   process.fds_under_way.erase(process.fds_under_way.begin(),

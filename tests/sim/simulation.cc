@@ -1,6 +1,9 @@
 #include "tests/sim/simulation.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "daemon/core/devices/ended_workers.h"
 
 namespace berth::core {
 namespace {
@@ -502,6 +505,16 @@ void Simulation::CheckDevices() {
   }
 }
 
+void Simulation::WorkAll() {
+  const auto has_jobs = [](const auto& worker) { return !worker.second.jobs.empty(); };
+  while (status_.ok() && std::any_of(workers_.begin(), workers_.end(), has_jobs)) {
+    ++step_;
+    Work();
+    Apply();
+    Check();
+  }
+}
+
 void Simulation::Finish() {
   // All pending work ends, in some order.
   while (status_.ok() && !(processes_.empty() && clients_.empty())) {
@@ -536,13 +549,13 @@ void Simulation::Finish() {
       NotifyUp(key);
     }
     Apply();
-    while (status_.ok() && !worker.jobs.empty()) {
-      ++step_;
-      Work();
-      Apply();
-      Check();
-    }
   }
+  WorkAll();
+  // Commands of a user at whose commands workers ended are held back until then.
+  now_ += EndedWorkers::kWindow;
+  core_->Tick(now_, &effects_);
+  Apply();
+  WorkAll();
   FinishModules();
   if (!calls_.empty()) Fail(absl::StrCat(calls_.size(), " calls were never answered"));
   if (!core_->ListSessions(Admin()).empty()) Fail("sessions are left");

@@ -455,6 +455,8 @@ class Simulation {
 
   // ---- workers.cc: devices and their workers -----------------------------------------------------------------
   void Work();
+  // Lets the workers execute all their commands.
+  void WorkAll();
   void BreakWorker();
   // A replacement follows a worker that ended, or an operator handles its device.
   void MendWorker();
