@@ -51,6 +51,12 @@ void ReserveStandardFds() {
   }
 }
 
+absl::Status LocalError(absl::string_view what, int error) {
+  absl::Status status = OsError(what, error);
+  if (!absl::IsPermissionDenied(status) && !absl::IsUnavailable(status)) return status;
+  return absl::FailedPreconditionError(status.message());
+}
+
 ExitStatus Report(const absl::Status& status) {
   if (status.ok()) return {};
   Complain(status.message());

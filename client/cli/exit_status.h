@@ -60,6 +60,10 @@ void ComplainOfSilence(const std::string& socket);
 // no socket gets its number. Each use still fails with EBADF. A command is started without them, as this process was.
 void ReserveStandardFds();
 
+// Returns the kernel's error about `what`, a file or process that the user named. Report() does not mistake it for a
+// daemon that does not answer or denies access.
+absl::Status LocalError(absl::string_view what, int error);
+
 // Prints an error to stderr and returns its code; returns kOk for OK.
 ExitStatus Report(const absl::Status& status);
 

@@ -1,5 +1,6 @@
 #include "client/cli/exit_status.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -17,6 +18,8 @@ TEST(ExitStatusTest, EachErrorKindHasItsExitCode) {
   EXPECT_EQ(Report(absl::PermissionDeniedError("not yours")).code, 69);
   EXPECT_EQ(Report(absl::UnauthenticatedError("who are you")).code, 69);
   EXPECT_EQ(Report(absl::NotFoundError("no such thing")).code, 1);
+  for (const int error : {EACCES, EPERM, EAGAIN, ENOENT, EIO}) EXPECT_EQ(Report(LocalError("a file", error)).code, 1);
+  EXPECT_EQ(Report(LocalError("a file", EMFILE)).code, 125) << "this process lacks a resource";
 }
 
 TEST(ExitStatusDeathTest, CommandsDeathSignalIsPassedUp) {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/os/os_error.h"
+#include "client/cli/exit_status.h"
 
 namespace berth::cli {
 namespace {
@@ -67,7 +67,7 @@ absl::Status Changed(const std::string& path, absl::string_view what) {
 absl::StatusOr<SourceFile> SourceFile::Open(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat info;
-  if (!fd || ::fstat(fd.get(), &info) < 0) return OsError(path, errno);
+  if (!fd || ::fstat(fd.get(), &info) < 0) return LocalError(path, errno);
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is ", KindOf(info.st_mode), "; only a regular file can be published"));
@@ -86,14 +86,14 @@ absl::StatusOr<SourceFile> SourceFile::Open(const std::string& path) {
   const absl::Duration age = absl::Now() - absl::TimeFromTimespec(info.st_ctim);
   if (age > -kTimesSettle && age < kTimesSettle) {
     absl::SleepFor(kTimesSettle);
-    if (::fstat(fd.get(), &info) < 0) return OsError(path, errno);
+    if (::fstat(fd.get(), &info) < 0) return LocalError(path, errno);
   }
   return SourceFile(path, std::move(fd), info);
 }
 
 absl::Status SourceFile::CheckUnchanged() const {
   struct stat now;
-  if (::fstat(fd_.get(), &now) < 0) return OsError(path_, errno);
+  if (::fstat(fd_.get(), &now) < 0) return LocalError(path_, errno);
   if (now.st_size != before_.st_size) {
     return Changed(path_, absl::StrCat("its size was ", before_.st_size, " bytes and is ", now.st_size));
   }
@@ -104,7 +104,7 @@ absl::Status SourceFile::CheckUnchanged() const {
   }
   char next;
   const ssize_t more = ::pread(fd_.get(), &next, 1, before_.st_size);
-  if (more < 0) return OsError(path_, errno);
+  if (more < 0) return LocalError(path_, errno);
   if (more > 0) return Changed(path_, absl::StrCat("bytes follow its first ", before_.st_size));
   return absl::OkStatus();
 }

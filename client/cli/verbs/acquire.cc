@@ -65,9 +65,9 @@ absl::StatusOr<UniqueFd> OpenOwner(pid_t owner, bool signalled) {
         "the process that runs `berth` is outside this PID namespace and cannot be watched: name the owner by --owner");
   }
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, owner, 0)));
-  if (!pidfd) return OsError(absl::StrCat("process ", owner, " (--owner) cannot be watched"), errno);
+  if (!pidfd) return LocalError(absl::StrCat("process ", owner, " (--owner) cannot be watched"), errno);
   if (signalled && ::syscall(SYS_pidfd_send_signal, pidfd.get(), 0, nullptr, 0) < 0) {
-    return OsError(absl::StrCat("--on-revoke: cannot send a signal to process ", owner), errno);
+    return LocalError(absl::StrCat("--on-revoke: cannot send a signal to process ", owner), errno);
   }
   return pidfd;
 }
