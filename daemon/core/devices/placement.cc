@@ -22,6 +22,8 @@ Bytes SaturatingAdd(Bytes a, Bytes b) {
 
 // Number of devices that a message describes.
 constexpr size_t kNamedDevices = 16;
+// Most bytes of a CUDA_VISIBLE_DEVICES that a message repeats.
+constexpr size_t kShownVisible = 64;
 
 // Formats a capability, such as "9.0".
 std::string CapabilityText(uint32_t capability) {
@@ -188,8 +190,20 @@ absl::Status Placement::Resolve(DeviceConstraint* constraint) const {
   const std::optional<std::string> visible = std::exchange(constraint->visible, std::nullopt);
   if (constraint->pick == DevicePick::kNone || (constraint->among.empty() && !visible.has_value()))
     return absl::OkStatus();
-  BERTH_ASSIGN_OR_RETURN(constraint->among, Among(constraint->among, visible));
-  return absl::OkStatus();
+  const std::vector<std::string> names = std::move(constraint->among);
+  BERTH_ASSIGN_OR_RETURN(constraint->among, Among(names, visible));
+  if (constraint->pick != DevicePick::kNamed) return absl::OkStatus();
+  const auto excludes = [&](const std::vector<std::string>& among) {
+    return !among.empty() && !std::binary_search(among.begin(), among.end(), constraint->uuid);
+  };
+  if (!excludes(constraint->among)) return absl::OkStatus();
+  BERTH_ASSIGN_OR_RETURN(const std::vector<std::string> listed, Among(names, std::nullopt));
+  const std::string why = excludes(listed)
+                              ? absl::StrCat("it is none of ", absl::StrJoin(listed, ", "))
+                              : absl::StrCat("the caller's CUDA_VISIBLE_DEVICES=\"",
+                                             visible.value_or("").substr(0, kShownVisible), "\" excludes it");
+  return Refuse(Reason::kNoDevice, "no eligible device: asked {asked}; {lacking}",
+                {{"asked", absl::StrCat("device ", constraint->uuid)}, {"lacking", why}});
 }
 
 bool Placement::Asks(const Device& device, const DeviceConstraint& constraint) {

@@ -147,7 +147,7 @@ class Placement {
   absl::StatusOr<std::vector<std::string>> Among(const std::vector<std::string>& names,
                                                  const std::optional<std::string>& visible) const;
   // Resolves a constraint: replaces its device names by UUIDs, and its `visible` by `among`. A resolved constraint
-  // stays valid as it is. Errors: as Find() and Among().
+  // stays valid as it is. Errors: as Find() and Among(); NO_DEVICE (a named device that is none of `among`).
   absl::Status Resolve(DeviceConstraint* constraint) const;
 
   // Returns OK if some device may satisfy the constraint at some time, regardless of bytes. Errors: NOT_FOUND (the

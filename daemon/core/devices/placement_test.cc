@@ -1,10 +1,12 @@
 #include "daemon/core/devices/placement.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <berth/error.h>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace berth::core {
@@ -284,6 +286,17 @@ TEST_F(HintsTest, ConstraintResolvesToUuidsAndChoosesAmongThem) {
   EXPECT_EQ(Check({.pick = DevicePick::kAny, .min_capability = 90, .among = {"A", "D"}}).message(),
             "no eligible device: asked one of A, D of compute capability 9.0 or more; device 0 is of compute "
             "capability 7.0; device 3 is of compute capability 8.0");
+  const struct {
+    std::vector<std::string> among;
+    std::optional<std::string> visible;
+    const char* lacking;
+  } excluded[] = {{{"A", "2"}, std::nullopt, "it is none of A, C"},
+                  {{"A", "2"}, "0", "it is none of A, C"}};
+  for (const auto& each : excluded) {
+    DeviceConstraint other{.pick = DevicePick::kNamed, .uuid = "1", .among = each.among, .visible = each.visible};
+    EXPECT_EQ(placement_.Resolve(&other).message(),
+              absl::StrCat("no eligible device: asked device B; ", each.lacking));
+  }
   // A list of all devices is no constraint: equal requests share one line.
   DeviceConstraint all{.pick = DevicePick::kAny, .among = {"3", "2", "1", "0"}, .visible = ""};
   ASSERT_TRUE(placement_.Resolve(&all).ok());

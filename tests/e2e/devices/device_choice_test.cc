@@ -79,7 +79,8 @@ TEST_F(DeviceChoiceTest, VisibleDevicesAndOptionsBoundChoice) {
       {"GPU-a-5,-1,2", {"--gpus", "2"}, 125, "leave 1 of the node's 8"},
       {"2,3", {"--device", "best"}, 0, "GPU-a-2\n"},
       {"2,3", {"--device", "3"}, 0, "GPU-a-3\n"},
-      {"2,3", {"--device", "4"}, 125, "no eligible device: asked device GPU-a-4"},
+      {"2,3", {"--device", "4"}, 125, "asked device GPU-a-4; the caller's CUDA_VISIBLE_DEVICES=\"2,3\" excludes it"},
+      {"2,3", {"--device", "1", "--devices", "1,2"}, 125, "CUDA_VISIBLE_DEVICES=\"2,3\" excludes it"},
       {"2,3", {"--mem", "1MiB"}, 0, "GPU-a-2\n"},
       // A command that requests no device has nothing to restrict.
       {"", {}, 0, "\n"},
@@ -96,7 +97,7 @@ TEST_F(DeviceChoiceTest, VisibleDevicesAndOptionsBoundChoice) {
       {"4,5", {"--devices", "6,7"}, 125, "one of 6, 7; the caller's CUDA_VISIBLE_DEVICES=\"4,5\" excludes all"},
       {"unset", {"--devices", "9"}, 125, "no device 9"},
       {"unset", {"--devices", "GPU"}, 125, "device GPU matches"},
-      {"unset", {"--devices", "1", "--device", "0"}, 125, "no eligible device"},
+      {"unset", {"--devices", "1", "--device", "0"}, 125, "asked device GPU-a-0; it is none of GPU-a-1"},
       {"unset", {"--gpus", "2", "--ordinals"}, 0, "0,1\n"},
       {"GPU-a-3,GPU-a-2", {"--gpus", "2", "--ordinals"}, 0, "2,3\n"},
   };
@@ -128,6 +129,44 @@ TEST_F(DeviceChoiceTest, NestedRunObeysOuterBoundAndLauncher) {
   EXPECT_EQ(RunScript("unset", {"--devices", "6,7", "--gpus", "2"}, ranks).said, "GPU-a-7\nGPU-a-6\n");
   const std::string numbered = "LOCAL_RANK=1 \"$BERTH\" run --gpus 1 -- /bin/sh -c 'echo $BERTH_DEVICE'";
   EXPECT_EQ(RunScript("4,5", {"--gpus", "2", "--ordinals"}, numbered).said, "GPU-a-5\n");
+}
+
+// Every command that takes a permit obeys the variable, not only `berth run`.
+TEST_F(DeviceChoiceTest, VisibleDevicesBoundAcquireAndCtestRun) {
+  const struct {
+    const char* visible;
+    const char* command;
+    int code;
+    const char* says;
+  } kCases[] = {
+      {"5", "eval \"$(\"$BERTH\" acquire --shell --gpus 1)\" && echo $BERTH_DEVICE", 0, "GPU-a-5\n"},
+      {"5,6", "eval \"$(\"$BERTH\" acquire --shell --gpus 2)\" && echo $BERTH_DEVICE", 0, "GPU-a-5,GPU-a-6\n"},
+      {"", "eval \"$(\"$BERTH\" acquire --shell --gpus 1)\"", 125, "CUDA_VISIBLE_DEVICES=\"\" excludes all"},
+      {"x", "eval \"$(\"$BERTH\" acquire --shell --gpus 1)\"", 125, "invalid CUDA_VISIBLE_DEVICES \"x\""},
+      {"5", "\"$BERTH\" ctest-run -- /bin/sh -c 'echo $BERTH_DEVICE'", 125,
+       "asked device GPU-a-0; the caller's CUDA_VISIBLE_DEVICES=\"5\" excludes it"},
+      {"0,5", "\"$BERTH\" ctest-run -- /bin/sh -c 'echo $BERTH_DEVICE'", 0, "GPU-a-0\n"},
+      {"5", "\"$BERTH\" ctest-run --any-device -- /bin/sh -c 'echo $BERTH_DEVICE'", 0, "GPU-a-5\n"},
+  };
+  const std::string slots =
+      "export CTEST_RESOURCE_GROUP_COUNT=1 CTEST_RESOURCE_GROUP_0=gpus "
+      "CTEST_RESOURCE_GROUP_0_GPUS=id:gpu_a_0,slots:1; ";
+  for (const auto& each : kCases) {
+    SCOPED_TRACE(absl::StrCat("CUDA_VISIBLE_DEVICES ", each.visible, ", ", each.command));
+    Subprocess shell = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", absl::StrCat("exec 2>&1; ", slots, each.command)},
+         .environment = {absl::StrCat("BERTH=", ProgramPath("client/cli/berth")),
+                         absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION", "BERTH_DEVICE",
+                         "BERTH_VISIBLE_DEVICES", "BERTH_PERMIT_KEEPER",
+                         absl::StrCat("CUDA_VISIBLE_DEVICES=", each.visible)}});
+    const std::string said = shell.ReadAll();
+    EXPECT_EQ(shell.Wait(), each.code) << said;
+    if (each.code == 0) {
+      EXPECT_EQ(said, each.says);
+    } else {
+      EXPECT_TRUE(absl::StrContains(said, each.says)) << said;
+    }
+  }
 }
 
 TEST_F(DeviceChoiceTest, CtestSpecificationListsVisibleDevices) {
