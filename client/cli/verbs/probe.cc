@@ -116,7 +116,7 @@ void AddProbe(Command app, const Globals& globals) {
   const auto host_devices = std::make_shared<bool>(false);
   verb.AddOption("label", label.get(), "The start of each error").Required();
   verb.AddOption("--device", device.get(),
-                 "The device's ordinal or UUID (default: the best device that this process sees)");
+                 "The device's ordinal, UUID or unique prefix (default: the best device that this process sees)");
   verb.AddFlag("--host-devices", host_devices.get(), "Accept host memory that stands for a device");
   verb.SetFooter(
       "Ends with 0: the device works; 1: no device (\"LABEL backend: no CUDA runtime available\"), or the test failed\n"

@@ -59,8 +59,9 @@ struct ProberOptions {
   absl::Duration patience = absl::Seconds(30);
 };
 
-// The device to probe: by the daemon's ordinal, or by UUID if not empty. Neither: the best device that this process can
-// use, by the daemon's score when the prober first chose. The choice stays the same as long as that device serves.
+// The device to probe: by the daemon's ordinal, or by UUID or unique prefix of a UUID if not empty. Neither: the best
+// device that this process can use, by the daemon's score when the prober first chose. The choice stays the same as long
+// as that device serves.
 struct ProbeTarget {
   std::optional<uint32_t> device;
   std::string device_uuid;

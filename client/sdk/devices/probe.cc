@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <berth/error.h>
 
@@ -20,6 +21,7 @@
 #include "client/sdk/fences/host_stream.h"
 #include "common/cuda/current_context.h"
 #include "common/cuda/driver.h"
+#include "common/device_name.h"
 #include "common/device_score.h"
 #include "common/label.h"
 #include "common/mutex.h"
@@ -385,15 +387,19 @@ Prober::Impl::Outcome Prober::Impl::Look(const ProbeTarget& target, absl::Time d
   absl::StatusOr<std::vector<v1::DeviceInventory>> devices = sources_.devices();
   if (!devices.ok()) return Fault{.other = devices.status()};
   if (target.device.has_value() || !target.device_uuid.empty()) {
+    const std::string name = target.device_uuid.empty() ? absl::StrCat(*target.device) : target.device_uuid;
+    std::vector<DeviceLabel> labels;
     for (const v1::DeviceInventory& device : *devices) {
-      const bool it = target.device_uuid.empty() ? device.device().ordinal() == *target.device
-                                                 : device.device().uuid() == target.device_uuid;
-      if (it) return LookAt(device, deadline);
+      labels.emplace_back(device.device().ordinal(), device.device().uuid());
     }
-    const std::string id = target.device_uuid.empty() ? absl::StrCat(*target.device) : target.device_uuid;
+    const absl::StatusOr<uint32_t> found = FindDeviceByName(labels, name);
+    for (const v1::DeviceInventory& device : *devices) {
+      if (found.ok() && device.device().ordinal() == *found) return LookAt(device, deadline);
+    }
+    if (!absl::IsNotFound(found.status())) return Fault{.other = found.status()};
     return Fault{.reason = Reason::kNotFound,
                  .text = "{label} backend: no {kind} {id}",
-                 .named_values = {{"kind", "device"}, {"id", id}}};
+                 .named_values = {{"kind", "device"}, {"id", name}}};
   }
   return LookForBest(*std::move(devices), deadline);
 }

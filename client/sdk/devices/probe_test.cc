@@ -101,6 +101,20 @@ TEST_F(ProbeTest, ProbeAcceptsNamedDevice) {
   EXPECT_EQ(Metadata(uuid, "label"), "a");
 }
 
+TEST_F(ProbeTest, UniquePrefixNamesDevice) {
+  devices = std::vector<v1::DeviceInventory>{HostDevice(1), HostDevice(10), HostDevice(23)};
+  const auto prober = MakeProber();
+  EXPECT_EQ(prober->Probe("a", {.device_uuid = "HOST-2"})->value().device, 23u);
+  EXPECT_EQ(prober->Probe("a", {.device_uuid = "23"})->value().uuid, "HOST-23");
+  // A whole UUID that another one begins with.
+  EXPECT_EQ(prober->Probe("a", {.device_uuid = "HOST-1"})->value().device, 1u);
+  const absl::Status ambiguous = prober->Probe("a", {.device_uuid = "HOST"}).status();
+  EXPECT_TRUE(IsRefusal(ambiguous, Reason::kInvalidField)) << ambiguous;
+  EXPECT_EQ(ambiguous.message(),
+            "a backend: device HOST matches 1 (HOST-1), 10 (HOST-10), 23 (HOST-23): give more of its UUID");
+  EXPECT_EQ(Metadata(ambiguous, "label"), "a");
+}
+
 TEST_F(ProbeTest, BestDeviceFollowsDaemonScore) {
   devices = std::vector<v1::DeviceInventory>{HostDevice(0), HostDevice(1), HostDevice(2)};
   // The hardware values alone favour the last device: it is chosen if the daemon sends no score.

@@ -38,6 +38,7 @@ TEST_F(ProbeCommandTest, ProbeReportsWorkingDevice) {
   EXPECT_EQ(found["ordinal"], 0);
   EXPECT_EQ(found["uuid"], "HOST-0");
   EXPECT_EQ(found["health"], "READY");
+  EXPECT_EQ(berth_.ShowJson({"probe", "sphere", "--host-devices", "--device", "HOST"})["uuid"], "HOST-0");
 }
 
 TEST_F(ProbeCommandTest, HostMemoryIsNoDeviceUnlessAllowed) {
