@@ -86,6 +86,8 @@ TEST_F(NestedUserTest, WaitForAncestorNamesIt) {
       {"$BERTH run --exec -- /bin/sh -c '\"$@\"; exit $?' - ", kStripped, "is an ancestor of this process"},
       {"$BERTH run -- ", kSudo, "an ancestor of this process"},
       {"$BERTH ctest-run -- /usr/bin/timeout 60 ", kStripped, "is an ancestor of this process"},
+      {"eval \"$($BERTH acquire --shell)\"; /bin/sh -c '\"$@\"; exit $?' - ", kStripped,
+       "), which is an ancestor of this process"},
       {"$BERTH run -- /bin/sleep 4 & sleep 1; ", kStripped, ""},
       {"$BERTH run -- /bin/sleep 4 & sleep 1; ", kSudo, ""},
   };

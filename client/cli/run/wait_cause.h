@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,17 @@ struct Ancestor {
 // Returns this process's ancestors from /proc, the parent first.
 std::vector<Ancestor> ReadAncestors();
 
+// The shells for which `berth acquire` holds permits, by their holder processes.
+using Owners = std::map<pid_t, pid_t>;
+
+// Returns the owners of the holder processes among the holders, as far as this process may read them.
+Owners ReadOwners(const v1::WaitExplanation& wait);
+
 // Returns a sentence if the wait may never end because an ancestor holds, or may hold, the awaited permit. Without
 // BERTH_SESSION, for example behind sudo, a run inside a run waits for its own end. Empty if no holder can be an
 // ancestor.
-std::string DescribeAncestor(const v1::WaitExplanation& wait, const std::vector<Ancestor>& ancestors);
+std::string DescribeAncestor(const v1::WaitExplanation& wait, const std::vector<Ancestor>& ancestors,
+                             const Owners& owners = {});
 
 }  // namespace berth::cli
 

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -43,13 +45,27 @@ std::string ReadOfProcess(pid_t pid, absl::string_view what) {
   return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
 }
 
-// Returns 0 if the process has ended, or is the first of its PID namespace.
-pid_t ParentOf(pid_t pid) {
-  const std::string status = ReadOfProcess(pid, "status");
-  for (const absl::string_view line : absl::StrSplit(status, '\n')) {
+// Returns the pid in the line `name` of a file of the process; 0 without one.
+pid_t PidIn(pid_t pid, absl::string_view file, absl::string_view name) {
+  const std::string text = ReadOfProcess(pid, file);
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     const std::vector<absl::string_view> fields = absl::StrSplit(line, '\t');
-    pid_t parent = 0;
-    if (fields[0] == "PPid:" && fields.size() > 1 && absl::SimpleAtoi(fields[1], &parent)) return parent;
+    pid_t found = 0;
+    if (fields[0] == name && fields.size() > 1 && absl::SimpleAtoi(fields[1], &found)) return found;
+  }
+  return 0;
+}
+
+// Returns 0 if the process has ended, or is the first of its PID namespace.
+pid_t ParentOf(pid_t pid) { return PidIn(pid, "status", "PPid:"); }
+
+// Returns the process that a holder process watches by a pidfd; 0 if this process may not read it.
+pid_t OwnerOf(pid_t holder) {
+  std::error_code error;
+  const std::filesystem::directory_iterator fds(absl::StrCat("/proc/", holder, "/fdinfo"), error);
+  for (auto at = fds; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    const pid_t owner = PidIn(holder, absl::StrCat("fdinfo/", at->path().filename().string()), "Pid:");
+    if (owner > 0) return owner;
   }
   return 0;
 }
@@ -112,7 +128,7 @@ bool WaitNotice::over() {
 void WaitNotice::Explain(const v1::WaitExplanation& wait) {
   if (over()) return;
   Complain(DescribeWait(wait, absl::Now()));
-  const std::string ancestor = DescribeAncestor(wait, ReadAncestors());
+  const std::string ancestor = DescribeAncestor(wait, ReadAncestors(), ReadOwners(wait));
   if (!ancestor.empty()) Complain(ancestor);
 }
 
@@ -160,15 +176,31 @@ std::vector<Ancestor> ReadAncestors() {
   return ancestors;
 }
 
-std::string DescribeAncestor(const v1::WaitExplanation& wait, const std::vector<Ancestor>& ancestors) {
+Owners ReadOwners(const v1::WaitExplanation& wait) {
+  Owners owners;
+  for (const v1::Permit& permit : wait.holders()) {
+    const pid_t holder = permit.process().pid();
+    // client/cli/run/holder_process.cc sets the name.
+    if (permit.id() == 0 || permit.process().name() != "berth-holder") continue;
+    if (const pid_t owner = OwnerOf(holder); owner > 0) owners[holder] = owner;
+  }
+  return owners;
+}
+
+std::string DescribeAncestor(const v1::WaitExplanation& wait, const std::vector<Ancestor>& ancestors,
+                             const Owners& owners) {
   bool unnamed = wait.pool().holders() > static_cast<uint64_t>(wait.holders_size());
   for (const v1::Permit& permit : wait.holders()) {
     unnamed |= permit.id() == 0;
+    const auto owner = owners.find(permit.process().pid());
     for (const Ancestor& ancestor : ancestors) {
-      if (permit.id() == 0 || permit.process().pid() != ancestor.pid) continue;
+      const bool owns = owner != owners.end() && owner->second == ancestor.pid;
+      if (permit.id() == 0 || (permit.process().pid() != ancestor.pid && !owns)) continue;
       return absl::StrCat(
           "the holder ", FormatProcess(permit.process()),
-          " is an ancestor of this process and may wait for its end: pass BERTH_SESSION and the session's fds "
+          owns ? absl::StrCat(" holds for ", ancestor.name, "(", ancestor.pid, "), which is an ancestor")
+               : " is an ancestor",
+          " of this process and may wait for its end: pass BERTH_SESSION and the session's fds "
           "on, so that this process nests in that permit, or drop one of the two permits");
     }
   }

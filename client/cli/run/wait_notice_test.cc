@@ -63,6 +63,7 @@ TEST_F(DescribeWaitTest, AncestorHolderIsNamed) {
     std::vector<Ancestor> ancestors;
     // How the sentence begins; empty for no sentence.
     std::string begins;
+    Owners owners = {};
   };
   const Ancestor shell = {.pid = 20, .name = "sh"};
   const Ancestor run = {.pid = 11, .name = "berth", .runs = true};
@@ -72,12 +73,15 @@ TEST_F(DescribeWaitTest, AncestorHolderIsNamed) {
       {"told, a stranger", 12, {shell, run}, ""},
       {"not told", 0, {shell, run}, "a holder may be berth(11), an ancestor of this process"},
       {"not told, outermost", 0, {shell}, ""},
-      {"told, no ancestors", 11, {}, ""}};
+      {"told, no ancestors", 11, {}, ""},
+      {"told, for a shell", 12, {run, shell}, "the holder berth(12) holds for sh(20), which is an ancestor of this",
+       {{12, 20}}},
+      {"told, for another shell", 12, {run, shell}, "", {{12, 21}}}};
   wait_.mutable_pool()->set_holders(1);
   for (const Row& row : rows) {
     wait_.clear_holders();
     AddHolder(row.holder, "berth", 1);
-    const std::string said = DescribeAncestor(wait_, row.ancestors);
+    const std::string said = DescribeAncestor(wait_, row.ancestors, row.owners);
     EXPECT_EQ(said.substr(0, row.begins.empty() ? said.size() : row.begins.size()), row.begins) << row.name;
   }
   const std::vector<Ancestor> own = ReadAncestors();
