@@ -145,6 +145,10 @@ TEST_P(UnreadableLedgerTest, UnreadableLedgerIsReportedAndResetRecovers) {
   EXPECT_TRUE(absl::StrContains(asks, path())) << asks;
   EXPECT_TRUE(absl::StrContains(asks, "The reset ends every session")) << asks;
   EXPECT_TRUE(absl::StrContains(asks, "--yes")) << asks;
+  const auto [prompt, declined] = RunScript("printf 'n\\n' | script -qec \"$0 reset\" /dev/null");
+  EXPECT_EQ(declined, 1) << prompt;
+  EXPECT_TRUE(absl::StrContains(prompt, "[y/N]")) << prompt;
+  EXPECT_TRUE(absl::StrContains(prompt, "nothing changed: not confirmed")) << prompt;
   EXPECT_EQ(Content(), found) << "nothing is begun before the answer";
   EXPECT_EQ(Run("reset --yes").second, 0);
   EXPECT_TRUE(Eventually([&] { return Run("health").second == 0; }));
@@ -284,19 +288,33 @@ TEST_F(LedgerTest, ResetIsRejectedWhileLedgerIsReadable) {
 }
 
 // On a terminal the verb prompts, and the answer decides.
-TEST_F(LedgerTest, DeviceDropPromptsOnTerminal) {
-  const auto typed = [&](const char* answer) {
-    return RunScript(absl::StrCat("printf '", answer, "\\n' | script -qec \"$0 device drop 0\" /dev/null"));
-  };
-  const auto [answer, cancelled] = typed("n");
-  EXPECT_EQ(cancelled, 1) << answer;
-  EXPECT_TRUE(absl::StrContains(answer, "device 0 has out: 0 permits")) << answer;
-  EXPECT_TRUE(absl::StrContains(answer, "Drop the device? [y/N]")) << answer;
-  EXPECT_TRUE(absl::StrContains(answer, "nothing changed: not confirmed")) << answer;
-  EXPECT_EQ(Must(daemon_.inspector().ListDevices()).devices(0).state(), v1::Device::READY);
-  const auto [dropped, code] = typed("y");
-  EXPECT_EQ(code, 0) << dropped;
-  EXPECT_EQ(Must(daemon_.inspector().ListDevices()).devices(0).state(), v1::Device::DROPPED);
+TEST_F(LedgerTest, DeviceVerbsPromptOnTerminal) {
+  const struct {
+    const char* verb;
+    const char* question;
+    v1::Device::State after;
+  } rows[] = {{"reset", "Reset the device? [y/N]", v1::Device::READY},
+              {"drop", "Drop the device? [y/N]", v1::Device::DROPPED}};
+  for (const auto& row : rows) {
+    const auto typed = [&](const char* answer) {
+      return RunScript(absl::StrCat("printf '", answer, "\\n' | script -qec \"$0 device ", row.verb, " 0\" /dev/null"));
+    };
+    const auto device = [&] { return Must(daemon_.inspector().ListDevices()).devices(0); };
+    const uint64_t generation = device().generation();
+    for (const char* const no : {"n", "", "maybe"}) {
+      const auto [answer, cancelled] = typed(no);
+      EXPECT_EQ(cancelled, 1) << answer;
+      EXPECT_TRUE(absl::StrContains(answer, "device 0 has out: 0 permits")) << answer;
+      EXPECT_TRUE(absl::StrContains(answer, row.question)) << answer;
+      EXPECT_TRUE(absl::StrContains(answer, "nothing changed: not confirmed")) << answer;
+      EXPECT_EQ(device().state(), v1::Device::READY);
+      EXPECT_EQ(device().generation(), generation);
+    }
+    const auto [done, code] = typed("y");
+    EXPECT_EQ(code, 0) << done;
+    EXPECT_TRUE(Eventually([&] { return device().state() == row.after; })) << row.verb;
+    if (row.after == v1::Device::READY) EXPECT_GT(device().generation(), generation) << "its blocks are stale";
+  }
 }
 
 TEST_F(LedgerTest, ResetNeedsOperator) {
