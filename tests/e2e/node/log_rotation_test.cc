@@ -62,6 +62,14 @@ TEST_F(LogRotationTest, MovedFilesAreNotWrittenAfterReload) {
   const auto remove = [&] {
     for (const std::string& path : paths()) std::filesystem::remove(path);
   };
+  // The tool makes the next file itself.
+  const auto create = [&] {
+    for (const std::string& path : paths()) {
+      std::filesystem::rename(path, path + ".old");
+      std::ofstream(path).close();
+      std::filesystem::permissions(path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    }
+  };
   const auto command = [&] {
     Subprocess reload = Subprocess::Start({.argv = {ProgramPath("client/cli/berth"),
                                                     absl::StrCat("--folder=", daemon_.folder()), "--admin", "config",
@@ -81,6 +89,7 @@ TEST_F(LogRotationTest, MovedFilesAreNotWrittenAfterReload) {
       {"renamed, SIGHUP, mistake in the configuration", nullptr, signal, true},
       {"renamed, config reload, mistake in the configuration", nullptr, [&] { EXPECT_EQ(command(), 1); }, true},
       {"deleted, SIGHUP", remove, signal, false},
+      {"renamed and made anew, SIGHUP", create, signal, false},
   };
   uint64_t bytes = 2 << 20;
   int turn = 0;
@@ -109,6 +118,22 @@ TEST_F(LogRotationTest, MovedFilesAreNotWrittenAfterReload) {
     std::ofstream(daemon_.config_path()) << Config();
     actor.Quit();
   }
+  daemon_.ExpectAccountsBack();
+}
+
+// As logrotate's copytruncate: without a reload the records go on at the start of the file, not behind a hole.
+TEST_F(LogRotationTest, TruncatedFileIsAppendedTo) {
+  Actor actor(daemon_);
+  const std::string path = paths()[0];
+  actor.Do(absl::StrCat("allocate a ", 2 << 20));
+  ASSERT_TRUE(ComesToHave(path, LineOf(2 << 20)));
+  std::filesystem::copy_file(path, path + ".1");
+  std::filesystem::resize_file(path, 0);
+  actor.Do(absl::StrCat("allocate b ", 4 << 20));
+  ASSERT_TRUE(ComesToHave(path, LineOf(4 << 20)));
+  EXPECT_EQ(Read(path).substr(0, 1), "{");
+  EXPECT_FALSE(absl::StrContains(Read(path), LineOf(2 << 20)));
+  actor.Quit();
   daemon_.ExpectAccountsBack();
 }
 
