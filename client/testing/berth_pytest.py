@@ -39,8 +39,8 @@ def pytest_configure(config):
 def gpu_permit(request):
     """Holds a permit until the test is over; its value is the permit's environment."""
     options = [word for mark in request.node.iter_markers("gpu_permit") for word in mark.args]
-    # At most 128 bytes.
-    label = request.node.name.encode()[:128].decode(errors="ignore")
+    # At most 128 bytes, and any name: an argument has no zero byte, and UTF-8 no surrogates.
+    label = request.node.name.replace("\0", "?").encode(errors="replace")[:128].decode(errors="ignore")
     # The permit ends with this process, however the process ends.
     acquired = subprocess.run(
         [_command(), "--json", "acquire", "--owner", str(os.getpid()), "--label", label, *options],
