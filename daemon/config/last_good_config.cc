@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -44,10 +45,18 @@ absl::StatusOr<UniqueFd> FileOf(const std::string& text) {
   return file;
 }
 
-// Whether the text, which has no mistake, has more than comments and blank lines.
+// Whether a key has a value, in the table or in one below it.
+bool HasValues(const toml::table& table) {
+  return std::any_of(table.begin(), table.end(), [](const auto& entry) {
+    const toml::table* const inner = entry.second.as_table();
+    return inner == nullptr || HasValues(*inner);
+  });
+}
+
+// Whether the text, which has no mistake, has more than comments, blank lines and headers of tables.
 bool HasSettings(const std::string& text) {
   const absl::StatusOr<toml::table> root = ParseToml(text, "");
-  return root.ok() && !root->empty();
+  return root.ok() && HasValues(*root);
 }
 
 }  // namespace

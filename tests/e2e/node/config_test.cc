@@ -343,6 +343,9 @@ TEST(ConfigTest, IncompleteFileChangesNothing) {
       {"empty", [&] { Write(daemon, ""); }, "has no settings"},
       {"blank", [&] { Write(daemon, "\n  \n"); }, "has no settings"},
       {"comments", [&] { Write(daemon, "# [pools.b]\n# cap = 4\n"); }, "has no settings"},
+      {"a byte order mark", [&] { Write(daemon, "\xef\xbb\xbf"); }, "has no settings"},
+      {"cut after a header", [&] { Write(daemon, "[tenants]\n"); }, "has no settings"},
+      {"cut after headers", [&] { Write(daemon, "[pools]\n[tenants.0]\n[limits]\n"); }, "has no settings"},
       {"cut in a line", [&] { Write(daemon, "[pools.gpu-tests]\ncap = 3\n[pools.b"); }, "expected"},
       {"NULs after a crash", [&] { Write(daemon, std::string(4096, '\0')); }, ""},
       {"a folder", [&] { ::mkdir(path.c_str(), 0700); }, "is not a regular file"},
@@ -361,7 +364,7 @@ TEST(ConfigTest, IncompleteFileChangesNothing) {
     EXPECT_TRUE(absl::StrContains(reloaded.message(), error)) << reloaded;
     EXPECT_TRUE(as_before());
   }
-  for (const size_t each : {0, 5}) {
+  for (const size_t each : {0, 4, 8}) {
     SCOPED_TRACE(cases[each].name);
     std::filesystem::remove(path);
     cases[each].make();
