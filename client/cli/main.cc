@@ -26,6 +26,7 @@
 #include "client/cli/verbs.h"
 #include "client/cli/verbs/history.h"
 #include "client/cli/verbs/probe.h"
+#include "common/command_line.h"
 #include "common/os/nonblocking_write.h"
 #include "common/version.h"
 #include "grpc/support/log.h"
@@ -167,7 +168,7 @@ int main(int argc, char** argv) {
   AddVerbs(top, globals, {argv + 1, end_of_ours});
   globals.command.assign(end_of_ours, argv + argc);
   try {
-    app.parse(static_cast<int>(end_of_ours - argv), argv);
+    app.parse(berth::WordsForParser(static_cast<int>(end_of_ours - argv), argv));
   } catch (const CLI::ParseError& error) {
     if (const auto words = app.remaining(); app.get_subcommands().empty() && !words.empty()) {
       Report(absl::InvalidArgumentError(words[0] + " is not a command; `berth --help` lists the commands"));

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/command_line.h"
 #include "common/label.h"
 #include "common/terminal_text.h"
 
@@ -159,7 +160,7 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
     });
   }
   try {
-    app.parse(argc, argv);
+    app.parse(WordsForParser(argc, argv));
   } catch (const CLI::ParseError& error) {
     // The parser has a code for each mistake, and 0 for help.
     std::ostringstream out, err;

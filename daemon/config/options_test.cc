@@ -81,7 +81,8 @@ TEST(OptionsTest, EmptyValueIsRejected) {
         "--host-bytes", "--host-devices-file", "--pool", "--device-budget", "--warm-blocks", "--streams-per-device",
         "--call-deadline", "--context-idle", "--max-connections", "--ready-fd"}) {
     for (const std::vector<std::string>& flags :
-         {std::vector<std::string>{option, ""}, {option, "", "--no-clears-check"}, {absl::StrCat(option, "=")}}) {
+         {std::vector<std::string>{option, ""}, {option, "", "--no-clears-check"}, {absl::StrCat(option, "=")},
+          {absl::StrCat(option, "="), "--no-clears-check"}}) {
       Options options;
       EXPECT_EQ(Parse(flags, &options), 1) << option << " in " << flags.size() << " words";
     }

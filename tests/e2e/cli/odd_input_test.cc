@@ -180,16 +180,20 @@ TEST_F(OddWordsTest, UnknownNameEndsWithOne) {
 TEST_F(OddWordsTest, EmptyValueIsUsageErrorAndChangesNothing) {
   const std::string before = berth_.Show({"budget", "show"});
   for (const Words& words : std::vector<Words>{{"--folder", "", "status"},
+                                               {"--folder=", "status"},
                                                {"status", "--folder", ""},
                                                {"run", "--status-file", "", "--", "/bin/true"},
                                                {"run", "--status-fd", "", "--", "/bin/true"},
                                                {"run", "--timeout", "", "--", "/bin/true"},
                                                {"run", "--mem", "", "--", "/bin/true"},
                                                {"run", "--pool", "", "--", "/bin/true"},
+                                               {"run", "--pool=", "gpu-tests", "--", "/bin/true"},
+                                               {"run", "--timeout=", "--quiet", "--", "/bin/true"},
                                                {"acquire", "--owner", ""},
                                                {"ctest-spec", "--output", ""},
                                                {"permits", "--pool", ""},
                                                {"history", "--since", ""},
+                                               {"history", "--since=", "--until=1d"},
                                                {"plans", ""},
                                                {"blocks", "publish", "weights", ""},
                                                {"blocks", "unpublish", "weights", "--tenant", ""},
@@ -202,6 +206,7 @@ TEST_F(OddWordsTest, EmptyValueIsUsageErrorAndChangesNothing) {
   EXPECT_EQ(berth_.Show({"budget", "show"}), before);
   // Free text may be empty.
   EXPECT_EQ(berth_.Run({"run", "--label", "", "--", "/bin/true"}), 0);
+  EXPECT_EQ(berth_.Run({"run", "--label=", "--quiet", "--", "/bin/true"}), 0);
 }
 
 }  // namespace
