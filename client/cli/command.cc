@@ -2,7 +2,9 @@
 
 #include <signal.h>
 
+#include <concepts>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -19,6 +21,15 @@ namespace {
 // Rejects the value that an unset variable of a script gives: an option without effect would go unnoticed.
 std::string CheckNotEmpty(const std::string& text) {
   return text.empty() ? "the value is empty: name a value, or leave the option out" : "";
+}
+
+// Rejects what the parser would call only inconvertible.
+template <std::integral Number>
+std::string CheckNumber(const std::string& text) {
+  using Limits = std::numeric_limits<Number>;
+  Number value = 0;
+  if (absl::SimpleAtoi(text, &value)) return "";
+  return absl::StrCat("\"", text, "\" is not a whole number from ", Limits::min(), " to ", Limits::max());
 }
 
 }  // namespace
@@ -61,7 +72,13 @@ void Command::SetFooter(const std::string& text) const { app_->footer(text); }
 
 template <typename Value>
 Option Command::AddOption(const std::string& name, Value* value, const std::string& description) const {
-  return Option(app_->add_option(name, *value, description)->check(CheckNotEmpty));
+  CLI::Option* const option = app_->add_option(name, *value, description)->check(CheckNotEmpty);
+  if constexpr (std::integral<Value>) {
+    option->check(&CheckNumber<Value>);
+  } else if constexpr (std::same_as<Value, std::optional<uint64_t>>) {
+    option->check(&CheckNumber<uint64_t>);
+  }
+  return Option(option);
 }
 
 template Option Command::AddOption(const std::string&, std::string*, const std::string&) const;

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <concepts>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -45,30 +47,52 @@ absl::string_view NameOf(BackendChoice backend) {
   return "auto";
 }
 
-// Parses a number of bytes for CLI11, which requires errors as exceptions.
-Bytes ReadBytes(const std::string& text) {
+// CLI11 requires errors as exceptions.
+[[noreturn]] void Reject(const std::string& option, const std::string& text, absl::string_view expected) {
+  throw CLI::ValidationError(option, absl::StrCat("\"", text, "\" is not ", expected));
+}
+
+BackendChoice ReadBackend(const std::string& option, const std::string& text) {
+  const auto found = Backends().find(text);
+  if (found == Backends().end()) Reject(option, text, "one of auto, host and cuda");
+  return found->second;
+}
+
+Bytes ReadBytes(const std::string& option, const std::string& text) {
   const absl::StatusOr<Bytes> bytes = ParseBytes(text);
-  if (!bytes.ok()) throw CLI::ValidationError(std::string(bytes.status().message()));
+  if (!bytes.ok()) throw CLI::ValidationError(option, std::string(bytes.status().message()));
   return *bytes;
 }
 
-absl::Duration ReadDuration(const std::string& text) {
+absl::Duration ReadDuration(const std::string& option, const std::string& text) {
   absl::Duration duration;
   if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration()) {
-    throw CLI::ValidationError(absl::StrCat("\"", text, "\" is not a time such as 30s"));
+    Reject(option, text, "a time such as 30s");
   }
   return duration;
 }
 
-// Parses a driver call's deadline, likewise.
-absl::Duration ReadCallDeadline(const std::string& text) {
+// Parses a driver call's deadline.
+absl::Duration ReadCallDeadline(const std::string& option, const std::string& text) {
   absl::Duration duration;
   if (!absl::ParseDuration(text, &duration) || duration < kLeastCallDeadline ||
       duration == absl::InfiniteDuration()) {
-    throw CLI::ValidationError(absl::StrCat("\"", text, "\" is not a time of at least ",
-                                            absl::FormatDuration(kLeastCallDeadline), ", such as 10s"));
+    Reject(option, text,
+           absl::StrCat("a time of at least ", absl::FormatDuration(kLeastCallDeadline), ", such as 10s"));
   }
   return duration;
+}
+
+// Checks a whole number. The library's own checks name no limit, or the largest double in 309 digits.
+template <std::integral Number>
+CLI::Validator From(Number least, Number most = std::numeric_limits<Number>::max()) {
+  return CLI::Validator(
+      [least, most](const std::string& text) {
+        Number value = 0;
+        if (absl::SimpleAtoi(text, &value) && value >= least && value <= most) return std::string();
+        return absl::StrCat("\"", text, "\" is not a whole number from ", least, " to ", most);
+      },
+      "");
 }
 
 // Parses "NAME=CAP", split at the last "=".
@@ -79,7 +103,7 @@ std::pair<std::string, uint64_t> ReadPool(const std::string& text) {
   uint64_t number = 0;
   const bool digits = !cap.empty() && cap.find_first_not_of("0123456789") == std::string::npos;
   if (name.empty() || !ValidateLabel("pool", name).ok() || !digits || !absl::SimpleAtoi(cap, &number) || number == 0) {
-    throw CLI::ValidationError(absl::StrCat("\"", ToLabel(text), "\" is not NAME=CAP with a cap of at least 1"));
+    Reject("--pool", ToLabel(text), "NAME=CAP with a cap of at least 1");
   }
   return {name, number};
 }
@@ -96,14 +120,15 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   app.add_option("--observer-group", options->observer_group,
                  "The group, by name or number, that may read everything on observer.sock; without such a group: this "
                  "user");
-  app.add_option("--backend", options->backend, "The memory of blocks: auto, host or cuda")
-      ->transform(CLI::CheckedTransformer(Backends()))
+  app.add_option_function<std::string>(
+         "--backend", [&](const std::string& text) { options->backend = ReadBackend("--backend", text); },
+         "The memory of blocks: auto, host or cuda")
       ->default_str("auto");
   app.add_option("--host-devices", options->host_devices, "Devices of host memory, if there is no GPU")
       ->take_last()
-      ->check(CLI::Range(1u, kMaxDeviceOrdinals));
+      ->check(From(1u, kMaxDeviceOrdinals));
   app.add_option_function<std::string>(
-      "--host-bytes", [&](const std::string& text) { options->host_bytes = ReadBytes(text); },
+      "--host-bytes", [&](const std::string& text) { options->host_bytes = ReadBytes("--host-bytes", text); },
       "Bytes of a host device, e.g. 4GiB (default: half of the available bytes, at most 8GiB)");
   app.add_option(
       "--host-devices-file", options->host_devices_file,
@@ -128,27 +153,31 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
          "NAME=CAP: the cap of a pool; may be repeated")
       ->allow_extra_args(false);
   app.add_option_function<std::string>(
-      "--device-budget", [&](const std::string& text) { options->device_budget = ReadBytes(text); },
+      "--device-budget",
+      [&](const std::string& text) { options->device_budget = ReadBytes("--device-budget", text); },
       "The budget of every device (default: the smaller of its free and half of its total bytes)");
-  app.add_option("--warm-blocks", options->warm_blocks, "Warm blocks per size and device");
+  app.add_option("--warm-blocks", options->warm_blocks, "Warm blocks per size and device")
+      ->check(From(0u));
   app.add_option("--streams-per-device", options->streams_per_device,
                  "Streams of a process on a device, besides the default stream")
-      ->check(CLI::PositiveNumber);
+      ->check(From(1u));
   app.add_option_function<std::string>(
-      "--call-deadline", [&](const std::string& text) { options->call_deadline = ReadCallDeadline(text); },
+      "--call-deadline",
+      [&](const std::string& text) { options->call_deadline = ReadCallDeadline("--call-deadline", text); },
       "The longest driver call of a worker, e.g. 10s");
   app.add_option_function<std::string>(
-      "--context-idle", [&](const std::string& text) { options->context_idle = ReadDuration(text); },
+      "--context-idle", [&](const std::string& text) { options->context_idle = ReadDuration("--context-idle", text); },
       "The time that an unneeded context worker stays, e.g. 30s");
   app.add_option("--max-connections", options->max_connections, "gRPC connections of clients")
-      ->check(CLI::PositiveNumber);
+      ->check(From(1u));
   app.add_option("--ready-fd", options->ready_fd,
                  "The fd that receives \"ready\\n"
-                 "\" once the daemon serves");
+                 "\" once the daemon serves")
+      ->check(From(0));
   app.add_flag("--version", options->version, "Print the version and the build's features");
   // Internal options between the daemon's processes.
   app.add_option("--role", options->role, "")->transform(CLI::CheckedTransformer(Roles()))->group("");
-  app.add_option("--device", options->device, "")->check(CLI::Range(0u, kMaxDeviceOrdinals - 1))->group("");
+  app.add_option("--device", options->device, "")->check(From(0u, kMaxDeviceOrdinals - 1))->group("");
   app.add_option("--device-uuid", options->device_uuid, "")->group("");
   app.add_option("--broker-fd", options->broker_fd, "")->group("");
   app.add_flag("--renew", options->renew, "")->group("");

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace berth {
@@ -71,6 +72,32 @@ TEST(OptionsTest, InvalidFlagEndsProgramWithError) {
     const std::optional<int> code = Parse({flag}, &options);
     ASSERT_TRUE(code.has_value()) << flag;
     EXPECT_EQ(*code, 1) << flag;
+  }
+}
+
+TEST(OptionsTest, InvalidValueIsReportedWithOptionAndLimit) {
+  const struct {
+    const char* flag;
+    const char* error;
+  } cases[] = {
+      {"--backend=rocm", "--backend: \"rocm\" is not one of auto, host and cuda"},
+      {"--host-devices=65", "--host-devices: \"65\" is not a whole number from 1 to 64"},
+      {"--warm-blocks=-1", "--warm-blocks: \"-1\" is not a whole number from 0 to 4294967295"},
+      {"--warm-blocks=many", "--warm-blocks: \"many\" is not a whole number from 0 to 4294967295"},
+      {"--streams-per-device=0", "--streams-per-device: \"0\" is not a whole number from 1 to 4294967295"},
+      {"--max-connections=99999999999", "--max-connections: \"99999999999\" is not a whole number from 1 to 4"},
+      {"--ready-fd=-5", "--ready-fd: \"-5\" is not a whole number from 0 to 2147483647"},
+      {"--host-bytes=0x10", "--host-bytes: \"0x10\" is not an amount of bytes"},
+      {"--device-budget=-1", "--device-budget: \"-1\" is not an amount of bytes"},
+      {"--call-deadline=0", "--call-deadline: \"0\" is not a time of at least 500ms"},
+      {"--context-idle=soon", "--context-idle: \"soon\" is not a time such as 30s"},
+      {"--pool=one=0", "--pool: \"one=0\" is not NAME=CAP with a cap of at least 1"}};
+  for (const auto& [flag, error] : cases) {
+    Options options;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Parse({flag}, &options), 1);
+    const std::string text = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(absl::StrContains(text, error)) << text;
   }
 }
 

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -174,6 +175,16 @@ TEST_F(OddWordsTest, UnknownNameEndsWithOne) {
                                                {"explain", "4711"},
                                                {"ctest-spec", "--pool", "4711"}}) {
     ExpectEnd(words, 1, "4711");
+  }
+}
+
+TEST_F(OddWordsTest, NumberOutOfRangeIsReportedWithOptionAndLimit) {
+  for (const auto& [words, says] : std::vector<std::pair<Words, const char*>>{
+           {{"run", "--priority", "soon", "--", "/bin/true"}, "--priority: \"soon\" is not a whole number from -"},
+           {{"run", "--status-fd", "99999999999", "--", "/bin/true"}, "is not a whole number from -2147483648 to 2"},
+           {{"run", "--status-fd", "-1", "--", "/bin/true"}, "--status-fd: \"-1\" is not a whole number of at least 0"},
+           {{"acquire", "--shell", "--owner", "99999999999"}, "--owner: \"99999999999\" is not a "}}) {
+    ExpectEnd(words, 64, says);
   }
 }
 
