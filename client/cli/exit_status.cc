@@ -27,9 +27,20 @@ LineOutput& Stderr() {
   return *output;
 }
 
+// errno of the first failed write to standard output, or 0.
+std::atomic<int> output_error = 0;
+
+bool Wrote(bool written) {
+  int none = 0;
+  if (!written) output_error.compare_exchange_strong(none, errno);
+  return written;
+}
+
 }  // namespace
 
-bool Print(absl::string_view text) { return ::fputs(ToTerminal(text).c_str(), stdout) >= 0; }
+bool Print(absl::string_view text) { return Wrote(::fputs(ToTerminal(text).c_str(), stdout) >= 0); }
+
+bool FlushOutput() { return Wrote(::fflush(stdout) == 0); }
 
 void PrintError(absl::string_view lines) { Stderr().Write(ToTerminal(lines)); }
 
@@ -79,9 +90,9 @@ int Exit(const ExitStatus& status) {
   Stderr().Flush();
   if (status.signal == 0) {
     // Output that could not be written is a failure.
-    const bool shown = ::fflush(stdout) == 0 && ::ferror(stdout) == 0;
+    const bool shown = FlushOutput() && ::ferror(stdout) == 0;
     if (shown || status.code != kOk) return status.code;
-    Complain(OsError("cannot write standard output", errno).message());
+    Complain(OsError("cannot write standard output", output_error != 0 ? output_error.load() : EIO).message());
     return kFailed;
   }
   // The command has dumped a core if configured; a core of this process would add nothing.

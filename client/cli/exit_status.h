@@ -47,6 +47,8 @@ struct ExitStatus {
 // Text on stderr neither ends nor delays nor stops this process, whatever stderr is (common/line_output.h): a wrapper
 // holds a permit and watches a command meanwhile. Lines for a reader that does not read are left out.
 bool Print(absl::string_view text);
+// Passes on what Print() has buffered. Returns whether stdout accepted it. Exit() reports the first failure.
+bool FlushOutput();
 void PrintError(absl::string_view lines);
 
 // Prints a line for people to stderr: "berth: " and the text, with characters unsafe for a terminal and line ends

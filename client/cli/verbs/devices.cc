@@ -1,5 +1,3 @@
-#include <stdio.h>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "berth/v1/device.pb.h"
@@ -25,7 +23,7 @@ absl::Status Watch(const Globals& globals, const Inspector& inspector) {
     first = false;
     shown = text.status();
     if (!shown.ok()) return false;
-    return Print(*text) && ::fflush(stdout) == 0;
+    return Print(*text) && FlushOutput();
   });
   BERTH_RETURN_IF_ERROR(shown);
   return watched;

@@ -1,5 +1,3 @@
-#include <stdio.h>
-
 #include <memory>
 #include <string>
 
@@ -64,7 +62,7 @@ absl::StatusOr<bool> PrintRecords(const Globals& globals, const v1::ListLogRecor
     }
     if (!Print(line)) return false;
   }
-  return ::fflush(stdout) == 0;
+  return FlushOutput();
 }
 
 absl::Status Tail(const Globals& globals, const Inspector& inspector, bool follow) {

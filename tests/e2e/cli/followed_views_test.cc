@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/device.pb.h"
 #include "common/os/os_error.h"
@@ -110,6 +111,19 @@ TEST_F(FollowedViewsTest, ViewThatIgnoresSigpipeFails) {
     AwaitOutput(ends);
     EndReader(kind, ends);
     EXPECT_EQ(process.Wait(), 1);
+  }
+}
+
+TEST_F(FollowedViewsTest, ViewReportsWhyItCannotPrint) {
+  for (const auto& [output, error] : std::vector<std::pair<std::string, std::string>>{
+           {">/dev/full", "No space left on device"}, {">&-", "Bad file descriptor"}}) {
+    Subprocess view = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", absl::StrCat("{ \"$0\" devices --watch 2>&3 ", output, "; } 3>&1"),
+                  ProgramPath("client/cli/berth")},
+         .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder())}});
+    const std::string text = view.ReadAll();
+    EXPECT_TRUE(absl::StrContains(text, error)) << output << ": " << text;
+    EXPECT_EQ(view.Wait(), 1) << output;
   }
 }
 
