@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """tests/run counts, explains and repeats what it should, with a Bazel that plays results from a table.
 
-The player is this file under the name `bazel`, first in PATH. Each test target of a case has one result per run.
+Each test target of a case has one result per run. Bad input is named, and an interrupted run leaves nothing.
 """
 
 import fcntl
@@ -9,9 +9,11 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PASSES = '<testcase name="Fine"></testcase>'
@@ -27,28 +29,37 @@ WAITED_AND_WRONG = WAITED.replace("<failure", '<failure message="also"></failure
 ENDED = "[==========] 2 tests from 1 test suite ran. (3 ms total)\n"
 
 
-def player(arguments):
-    """Plays Bazel in the folder of a case: state.json maps targets to lists of [state, log, cases...]."""
-    folder = pathlib.Path(__file__).parent.parent
+# Plays Bazel in the folder of a case, as PLAY_… of the environment say. The first call starts the server. No call may
+# have the lock open, which the server would keep.
+BAZEL = """#!/bin/sh
+folder=${0%/bin/*}
+pid=$folder/server/server.pid.txt
+[ ! -e "/proc/$$/fd/9" ] || exit 98
+if [ ! -e "$pid" ]; then
+  mkdir -p "$folder/server"
+  setsid sleep 600 >/dev/null 2>&1 &
+  echo $! >"$pid"
+fi
+case "$1" in
+  info) if [ "$2" = bazel-testlogs ]; then echo "$folder/testlogs"; else echo "$folder"; fi; exit "${PLAY_INFO:-0}" ;;
+  query) [ -z "$PLAY_QUERY" ] || { echo "$PLAY_QUERY" >&2; exit 7; }; cat "$folder/tests.txt" ;;
+  build)
+    [ -z "$PLAY_BUILD" ] || { echo "$PLAY_BUILD"; exit 1; }
+    [ -z "$PLAY_HANGS" ] || { touch "$folder/hangs"; sleep 600; }
+    ;;
+  shutdown) [ -z "$PLAY_DEAF" ] || exit 1; kill -9 "$(cat "$pid")"; rm "$pid" ;;
+  test) exec "$PLAY_TEST" "$@" ;;
+esac
+"""
+
+
+def play_test(folder, arguments):
+    """Plays `bazel test`: state.json maps targets to lists of [state, log, cases...]."""
     state = json.loads((folder / "state.json").read_text())
-    command = arguments[0]
-    if command == "info":
-        print(folder / "testlogs" if arguments[1] == "bazel-testlogs" else os.getpid())
-        return 0
-    if command == "query":
-        print("\n".join(state["tests"]))
-        return 0
-    if command == "build":
-        for line in state.get("build", []):
-            print(line)
-        return 1 if "build" in state else 0
-    if command != "test":
-        return 0
     named = [argument for argument in arguments if argument.startswith("//") and argument != "//..."]
     code = 0
-    for target in named or state["tests"]:
-        results = state["tests"][target]
-        result, log, *cases = results.pop(0)
+    for target in named or state:
+        result, log, *cases = state[target].pop(0)
         logs = folder / "testlogs" / target[2:].replace(":", "/")
         logs.mkdir(parents=True, exist_ok=True)
         (logs / "test.log").write_text(log)
@@ -66,24 +77,42 @@ class RunTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.folder)
-        for name in ("tests", "deploy", "bin", "home"):
+        for name in ("tests", "deploy", "bin", "home", "tmp"):
             (self.folder / name).mkdir()
         shutil.copy(RUN, self.folder / "tests/run")
         (self.folder / "tests/flaky").write_text("# None.\n//listed:test\n")
-        install = self.folder / "deploy/install-packages"
-        install.write_text("#!/bin/sh\n")
-        install.chmod(0o755)
-        shutil.copy(__file__, self.folder / "bin/bazel")
-        (self.folder / "bin/bazel").chmod(0o755)
+        self.write_program("deploy/install-packages", "#!/bin/sh\n")
+        self.write_program("bin/bazel", BAZEL)
 
-    def run_gate(self, tests, *arguments, environment=None, **state):
-        (self.folder / "state.json").write_text(json.dumps({"tests": tests, **state}))
-        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
-        result = subprocess.run(
-            [self.folder / "tests/run", *arguments],
-            env={**os.environ, "PATH": path, "HOME": str(self.folder / "home"), **(environment or {})},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-        return result.returncode, result.stdout.strip().split("\n")[-1], result.stderr
+    def write_program(self, path, text):
+        (self.folder / path).write_text(text)
+        (self.folder / path).chmod(0o755)
+
+    def start_gate(self, tests, *arguments, **environment):
+        (self.folder / "state.json").write_text(json.dumps(tests))
+        (self.folder / "tests.txt").write_text("".join(f"{target}\n" for target in tests))
+        own = {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "HOME": str(self.folder / "home"),
+               "TMPDIR": str(self.folder / "tmp"), "PLAY_TEST": os.path.abspath(__file__)}
+        return subprocess.Popen(
+            [self.folder / "tests/run", *arguments], env={**os.environ, **own, **environment}, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def end_gate(self, gate):
+        """Returns the exit code, the closing line and stderr of a run that has left nothing."""
+        server = self.folder / "server/server.pid.txt"
+        stdout, stderr = gate.communicate(timeout=60)
+        self.assertEqual(list((self.folder / "tmp").iterdir()), [], stderr)
+        if server.exists():
+            words = pathlib.Path("/proc", server.read_text(), "cmdline")
+            # A zombie has none.
+            self.assertFalse(words.exists() and words.read_text(), stderr)
+            server.unlink()
+        with open(self.folder / "tests/run", encoding="utf-8") as script:
+            fcntl.flock(script, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return gate.returncode, stdout.strip().split("\n")[-1], stderr
+
+    def run_gate(self, tests, *arguments, **environment):
+        return self.end_gate(self.start_gate(tests, *arguments, **environment))
 
     def test_results(self):
         fine = [["PASSED", ENDED, PASSES]]
@@ -109,6 +138,13 @@ class RunTest(unittest.TestCase):
              ["FLAKY", "second look"]),
             ("an abort", {"//a:test": [["FAILED", "Aborted"]]}, 1, "0 passed, 1 failed, 0 skipped",
              ["FAILED: gate: //a:test: FAILED"], ["FLAKY", "second look"]),
+            ("late after a crash of the broker",
+             {"//a:test": [["FAILED", "berthd: broker exited: signal 6; restarting it\n" + ENDED, WAITED]]}, 1,
+             "0 passed, 1 failed, 0 skipped", ["FAILED: gate: //a:test: Waits"], ["FLAKY", "second look"]),
+            ("late after a kill of the broker",
+             {"//a:test": [["FAILED", "berthd: broker exited: signal 9; restarting it\n" + ENDED, WAITED],
+                           ["PASSED", ENDED, PASSES]]}, 0,
+             "1 passed, 0 failed, 0 skipped", ["FLAKY //a:test: Waits"], ["FAILED:"]),
             ("late, then a report of a sanitizer",
              {"//a:test": [["FAILED", ENDED + "==7==ERROR: LeakSanitizer: detected\n", WAITED]]}, 1,
              "0 passed, 1 failed, 0 skipped", ["ERROR: LeakSanitizer"], ["FLAKY", "second look"]),
@@ -126,31 +162,66 @@ class RunTest(unittest.TestCase):
                     self.assertNotIn(text, stderr)
 
     def test_a_failed_build_is_shown(self):
-        code, closing, stderr = self.run_gate({}, build=["ERROR: x.cc:1: no such thing", "and its second line"])
+        code, closing, stderr = self.run_gate({}, PLAY_BUILD="ERROR: x.cc:1: no such thing\nand its second line")
         self.assertEqual((code, closing), (1, "0 passed, 1 failed, 0 skipped"))
         self.assertIn("FAILED: gate: bazel build ended with 1", stderr)
         self.assertIn("and its second line", stderr)
 
     def test_bad_input(self):
+        self.write_program("bin/df", "#!/bin/sh\necho Avail; echo 17\n")
         for arguments, environment, text in [
             (["--al"], {}, "usage: tests/run"),
-            ([], {"BERTH_RUN_MINUTES": "1h"}, "BERTH_RUN_MINUTES is '1h'"),
+            ([], {"BERTH_RUN_MINUTES": "1h"}, "BERTH_RUN_MINUTES is '1h': expected a whole number from 0"),
+            (["--fuzz"], {"BERTH_FUZZ_SECONDS": "0"}, "BERTH_FUZZ_SECONDS is '0': expected a whole number from 1"),
+            (["--simulate"], {"BERTH_SIM_SEEDS": "-1"}, "BERTH_SIM_SEEDS is '-1': expected a whole number from 1"),
+            ([], {"HOME": ""}, "HOME is not set"),
+            ([], {"HOME": "/proc/1"}, "cannot write to /proc/1/.cache/berth-bazel"),
+            ([], {"BERTH_RUN_MINUTES": ""}, "17 MiB are free on the disk of "),
         ]:
             with self.subTest(text):
-                code, _, stderr = self.run_gate({}, *arguments, environment=environment)
+                code, _, stderr = self.run_gate({}, *arguments, **environment)
                 self.assertEqual(code, 2)
-                self.assertIn(text, stderr)
+                self.assertIn("tests/run: " + text if text[:5] != "usage" else text, stderr)
+
+    def test_what_a_run_lacks_is_one_failure(self):
+        fine = {"//a:test": [["PASSED", ENDED, PASSES]]}
+        self.assertIn("FAILED: bazel info ended with 36", self.run_gate(fine, PLAY_INFO="36")[2])
+        _, _, stderr = self.run_gate({}, "--fuzz", PLAY_QUERY="ERROR: no such package")
+        self.assertIn("FAILED: fuzz: bazel query names no fuzzers", stderr)
+        # What Bazel builds does not depend on a query.
+        code, closing, stderr = self.run_gate(fine, PLAY_QUERY="ERROR: no such package")
+        self.assertEqual((code, closing), (0, "1 passed, 0 failed, 0 skipped"))
+        self.assertIn("which bazel query cannot count: ERROR: no such package", stderr)
+        self.write_program("deploy/install-packages", "#!/bin/sh\nexit 3\n")
+        code, closing, stderr = self.run_gate({})
+        self.assertEqual((code, closing), (1, "0 passed, 1 failed, 0 skipped"))
+        self.assertIn("FAILED: deploy/install-packages ended with 3", stderr)
+
+    def test_an_interrupted_run_leaves_nothing(self):
+        for arguments, deaf in (([], ""), (["--loaded"], "yes")):
+            with self.subTest(deaf=deaf):
+                gate = self.start_gate({}, *arguments, PLAY_HANGS="yes", PLAY_DEAF=deaf)
+                while not (self.folder / "hangs").exists():
+                    self.assertIsNone(gate.poll())
+                    time.sleep(0.01)
+                (self.folder / "hangs").unlink()
+                # As ^C on a terminal.
+                os.killpg(gate.pid, signal.SIGINT)
+                code, _, stderr = self.end_gate(gate)
+                self.assertEqual(code, 130)
+                self.assertIn("tests/run: interrupted", stderr)
 
     def test_a_second_run_in_the_same_clone_is_refused(self):
         with open(self.folder / "tests/run", encoding="utf-8") as script:
             fcntl.flock(script, fcntl.LOCK_EX)
-            code, _, stderr = self.run_gate({})
-        self.assertEqual(code, 2)
+            gate = self.start_gate({})
+            _, stderr = gate.communicate(timeout=60)
+        self.assertEqual(gate.returncode, 2)
         self.assertIn("another tests/run is at work", stderr)
 
 
-if pathlib.Path(__file__).name == "bazel":
-    sys.exit(player(sys.argv[1:]))
+if "PLAY_TEST" in os.environ:
+    sys.exit(play_test(pathlib.Path(os.environ["HOME"]).parent, sys.argv[1:]))
 
 RUN = sys.argv.pop(1)
 unittest.main()
