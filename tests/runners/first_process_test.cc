@@ -1,6 +1,7 @@
 // Berth's programs as the first process of a container's PID namespace: without its own handler a signal has no effect
 // there, and the namespace ends with this process.
 
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/types.h>
@@ -29,7 +30,7 @@ using Words = std::vector<std::string>;
 class FirstProcessTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!IsRoot() || OtherUser().has_value()) GTEST_SKIP() << "needs root: makes PID namespaces";
+    if (!MayUnshare(CLONE_NEWPID) || OtherUser().has_value()) GTEST_SKIP() << "needs the right to make PID namespaces";
   }
 
   static Subprocess Start(const TestDaemon& daemon, const Words& argv) {

@@ -1,6 +1,7 @@
 // A run inside a run, as another user, in another PID namespace, or without the session's variable: the message it
 // gets. The gate tries every second way to wait for an ancestor, as each takes seconds.
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -36,7 +37,7 @@ class NestedUserTest : public ::testing::Test {
  protected:
   NestedUserTest() : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}) {}
   void SetUp() override {
-    if (!IsRoot() || OtherUser().has_value()) GTEST_SKIP() << "changes users and namespaces";
+    if (!IsRoot() || OtherUser().has_value()) GTEST_SKIP() << "needs root: changes users";
   }
   void TearDown() override { daemon_.ExpectAccountsBack(); }
 
@@ -55,6 +56,7 @@ class NestedUserTest : public ::testing::Test {
 };
 
 TEST_F(NestedUserTest, SessionOfOtherOwnerIsNamed) {
+  if (!MayUnshare(CLONE_NEWPID | CLONE_NEWNS)) GTEST_SKIP() << "needs the right to make PID and mount namespaces";
   struct Row {
     std::string inside;
     std::string says;

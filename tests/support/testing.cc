@@ -1,9 +1,11 @@
 #include "tests/support/testing.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -129,6 +131,13 @@ bool Eventually(const std::function<bool()>& condition, absl::Duration patience)
 }
 
 bool IsRoot() { return ::geteuid() == 0; }
+
+bool MayUnshare(int kinds) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::unshare(kinds) == 0 ? 0 : 1);
+  int status = 1;
+  return child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
+}
 
 std::optional<uid_t> OtherUser() {
   const char* const asked = getenv("BERTH_TEST_OTHER_USER");

@@ -65,8 +65,11 @@ bool Eventually(const std::function<bool()>& condition, absl::Duration patience 
 // As Eventually(), without the note: for accounts, and for what may stay false.
 bool Within(absl::Duration patience, const std::function<bool()>& condition);
 
-// Whether this process may change users and namespaces.
+// Whether this process may change its user.
 bool IsRoot();
+// Whether this process may make namespaces of these kinds, such as CLONE_NEWPID. Mounting needs the same right as
+// CLONE_NEWNS. Root in a container often has none of these rights.
+bool MayUnshare(int kinds);
 
 // Returns the user that a test's clients run as, beside a daemon of root's: where BERTH_TEST_OTHER_USER is set to
 // anything but "", as `tests/run --other-user` does. Returns nothing where clients run as the test does.

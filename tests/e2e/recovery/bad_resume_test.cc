@@ -1,6 +1,7 @@
 // Resumes that must fail: other processes claim leases, and pids name other processes. Nothing is granted twice, and
 // nothing is forgotten.
 
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -174,7 +175,7 @@ TEST_F(BadResumeTest, ClaimOfOtherSessionIsRejected) {
 class ReusedPidTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!IsRoot()) GTEST_SKIP() << "needs root: makes a PID namespace";
+    if (!MayUnshare(CLONE_NEWPID)) GTEST_SKIP() << "needs the right to make a PID namespace";
     std::string parent = "/tmp/berth-pids-XXXXXX";
     if (::mkdtemp(parent.data()) == nullptr) Fatal(absl::InternalError("mkdtemp"), parent);
     parent_ = parent;

@@ -3,6 +3,7 @@
 // damages with one event each.
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -53,7 +54,7 @@ struct Damage {
   std::function<void(const std::string& folder)> inflict;
   // The damage concerns the supervisor's own files, which its log names.
   bool is_logged = true;
-  bool needs_root = false;
+  bool mounts = false;
 };
 
 void Delete(const std::string& path) { ASSERT_EQ(::unlink(path.c_str()), 0) << path; }
@@ -95,7 +96,7 @@ std::vector<Damage> Damages() {
                      [](const std::string& folder) {
                        ASSERT_EQ(::mount("tmpfs", folder.c_str(), "tmpfs", 0, "mode=0755"), 0);
                      },
-                     /*is_logged=*/true, /*needs_root=*/true});
+                     /*is_logged=*/true, /*mounts=*/true});
   return damages;
 }
 
@@ -205,7 +206,7 @@ class RunFolderTest : public ::testing::TestWithParam<Damage> {
 };
 
 TEST_P(RunFolderTest, DaemonContinuesAndIsReachable) {
-  if (GetParam().needs_root && !IsRoot()) GTEST_SKIP() << "needs root: mounts";
+  if (GetParam().mounts && !MayUnshare(CLONE_NEWNS)) GTEST_SKIP() << "needs the right to mount";
   Actor holder(daemon_);
   holder.Do("acquire p");
   for (const Event& event : Events()) {
@@ -237,7 +238,7 @@ TEST_P(RunFolderTest, DaemonContinuesAndIsReachable) {
 }
 
 TEST_P(RunFolderTest, SecondDaemonIsRejectedBeforeFirstNotices) {
-  if (GetParam().needs_root && !IsRoot()) GTEST_SKIP() << "needs root: mounts";
+  if (GetParam().mounts && !MayUnshare(CLONE_NEWNS)) GTEST_SKIP() << "needs the right to mount";
   Actor holder(daemon_);
   holder.Do("acquire p");
   daemon_.supervisor().Signal(SIGSTOP);
@@ -266,7 +267,7 @@ INSTANTIATE_TEST_SUITE_P(Lock, LockTest, ::testing::Values(Damages()[0]), [](con
 
 // Two network namespaces have separate abstract names: there the restored lock refuses the second daemon.
 TEST_P(LockTest, SecondDaemonInOtherNetworkIsRejectedByLock) {
-  if (!IsRoot()) GTEST_SKIP() << "needs root: makes a network namespace";
+  if (!MayUnshare(CLONE_NEWNET)) GTEST_SKIP() << "needs the right to make a network namespace";
   GetParam().inflict(daemon_.folder());
   ASSERT_TRUE(Eventually([&] { return IsWhole(); }));
   const auto [said, code] = StartSecond({"/usr/bin/unshare", "--net"});

@@ -1,6 +1,7 @@
 // Identity: sessions and their secrets, tenants by user and container, and peers that the kernel cannot name.
 
 #include <errno.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
@@ -37,7 +38,9 @@ namespace {
 constexpr uid_t kOther = 1001;
 
 #define SKIP_UNLESS_ROOT() \
-  if (!IsRoot()) GTEST_SKIP() << "needs root: changes users and namespaces"
+  if (!IsRoot()) GTEST_SKIP() << "needs root: changes users"
+#define SKIP_UNLESS_UNSHARED(kinds) \
+  if (!MayUnshare(kinds)) GTEST_SKIP() << "needs the right to make namespaces: " #kinds
 
 attach::Join JoinOf(const SessionCredentials& session_credentials) {
   attach::Join join;
@@ -191,7 +194,7 @@ TEST(IdentityTest, OperatorSocketIsClosedToOthers) {
 }
 
 TEST(IdentityTest, ProcessInOwnPidNamespaceIsOwnTenant) {
-  SKIP_UNLESS_ROOT();
+  SKIP_UNLESS_UNSHARED(CLONE_NEWPID);
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   Actor outside(daemon);
   Actor inside(daemon, {.pid_namespace = true});
@@ -219,7 +222,7 @@ TEST(IdentityTest, ProcessInOwnPidNamespaceIsOwnTenant) {
 }
 
 TEST(IdentityTest, PeerReadAsPidZeroIsServedAndItsDeathProved) {
-  SKIP_UNLESS_ROOT();
+  SKIP_UNLESS_UNSHARED(CLONE_NEWPID);
   // To a daemon in its own namespace, every process of the test is invisible.
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}, .pid_namespace = true});
   Actor holder(daemon);
@@ -239,7 +242,7 @@ TEST(IdentityTest, PeerReadAsPidZeroIsServedAndItsDeathProved) {
 }
 
 TEST(IdentityTest, DeathOfPidZeroPeerIsProvedToNextBroker) {
-  SKIP_UNLESS_ROOT();
+  SKIP_UNLESS_UNSHARED(CLONE_NEWPID);
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}, .pid_namespace = true});
   Actor holder(daemon);
   holder.Do("acquire p");
@@ -258,6 +261,7 @@ TEST(IdentityTest, DeathOfPidZeroPeerIsProvedToNextBroker) {
 
 TEST(IdentityTest, OverflowUidIsRejected) {
   SKIP_UNLESS_ROOT();
+  SKIP_UNLESS_UNSHARED(CLONE_NEWUSER);
   if (OtherUser().has_value()) GTEST_SKIP() << "every client but root's is refused here";
   // To a daemon in a user namespace that maps only root, every other user reads as 65534.
   TestDaemon daemon({.user_namespace = true});

@@ -2,6 +2,7 @@
 // distinguished or refused (docs/design/0033).
 
 #include <errno.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,7 +36,9 @@ constexpr uid_t kSubordinate = 100'000;
 constexpr int kInventions = 5;
 
 #define SKIP_UNLESS_ROOT() \
-  if (!IsRoot()) GTEST_SKIP() << "needs root: changes users and namespaces"
+  if (!IsRoot()) GTEST_SKIP() << "needs root: changes users"
+#define SKIP_UNLESS_UNSHARED() \
+  if (!MayUnshare(CLONE_NEWPID)) GTEST_SKIP() << "needs the right to make PID namespaces"
 
 absl::Status TryAcquire(RawClient& client) {
   v1::AcquirePermitRequest request;
@@ -141,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(TenantsTest, ContainerMadeByRootHasOwnAccount) {
-  SKIP_UNLESS_ROOT();
+  SKIP_UNLESS_UNSHARED();
   TestDaemon daemon({.config = "[tenants]\npermits = 1\n", .environment = {"BERTH_GPU_TEST_CONCURRENCY=16"}});
   {
     RawClient outside = RawClient::Open(daemon.folder(), "berthd.sock", kUser);
@@ -212,7 +215,7 @@ class PodsTest : public ::testing::TestWithParam<bool> {};
 // Two containers of one uid, with a daemon in the host's PID namespace and with one in its own, which sees no pid of
 // theirs. Where the kernel cannot tell them apart, the daemon refuses them.
 TEST_P(PodsTest, ContainerReachesNothingOfOtherContainer) {
-  SKIP_UNLESS_ROOT();
+  SKIP_UNLESS_UNSHARED();
   for (const uid_t uid : {uid_t{0}, kUser}) {
     TestDaemon daemon({.pid_namespace = GetParam()});
     {
