@@ -75,7 +75,14 @@ class LedgerTest : public ::testing::Test {
 
 // The parameters: the damage to the ledger, and whether the whole daemon is stopped meanwhile or its broker killed.
 class UnreadableLedgerTest : public LedgerTest,
-                             public ::testing::WithParamInterface<std::tuple<const char*, bool>> {};
+                             public ::testing::WithParamInterface<std::tuple<const char*, bool>> {
+ public:
+  static std::string NameOf(const ::testing::TestParamInfo<ParamType>& info) {
+    std::string name = std::get<0>(info.param);
+    for (char& c : name) c = c == ' ' || c == '.' ? '_' : c;
+    return name + (std::get<1>(info.param) ? "_at_a_start" : "");
+  }
+};
 
 TEST_P(UnreadableLedgerTest, UnreadableLedgerIsReportedAndResetRecovers) {
   const auto [text, stopped] = GetParam();
@@ -111,6 +118,8 @@ TEST_P(UnreadableLedgerTest, UnreadableLedgerIsReportedAndResetRecovers) {
       ASSERT_EQ(::ftruncate(file.get(), 200), 0);
     } else if (what == "is damaged") {
       ASSERT_EQ(::pwrite(file.get(), "\xff\xff", 2, 230), 2);
+    } else if (what == "No such file") {
+      ASSERT_EQ(::unlink(path().c_str()), 0);
     } else {
       ASSERT_EQ(::pwrite(file.get(), "something", 9, 0), 9);
     }
@@ -169,11 +178,11 @@ INSTANTIATE_TEST_SUITE_P(Damage, UnreadableLedgerTest,
                          ::testing::Combine(::testing::Values("truncated", "is damaged", "not a ledger", "version 1.99",
                                                               "another boot"),
                                             ::testing::Bool()),
-                         [](const auto& info) {
-                           std::string name = std::get<0>(info.param);
-                           for (char& c : name) c = c == ' ' || c == '.' ? '_' : c;
-                           return name + (std::get<1>(info.param) ? "_at_a_start" : "");
-                         });
+                         UnreadableLedgerTest::NameOf);
+// A daemon that serves has its ledger open: see run_folder_test.
+INSTANTIATE_TEST_SUITE_P(Deletion, UnreadableLedgerTest,
+                         ::testing::Combine(::testing::Values("No such file"), ::testing::Values(true)),
+                         UnreadableLedgerTest::NameOf);
 
 // The parameters: the schema of the ledger, and whether the whole daemon is stopped meanwhile or its broker killed.
 class EarlierLedgerTest : public LedgerTest, public ::testing::WithParamInterface<std::tuple<uint32_t, bool>> {
