@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -285,7 +286,15 @@ TEST_P(StopStartTest, RestartLosesBlocksAndFreesTheirNames) {
   owner.Do(absl::StrCat("grant-session b ", importer.session().value()));
   importer.Do(absl::StrCat("import b ", FormatHandle(handle)));
   importer.Do("map b");
+  Actor publisher(daemon_);
+  publisher.Allocate("w", 4194304);
+  publisher.Do("publish w weights");
   Restart();
+  EXPECT_TRUE(Eventually([&] { return Refused(importer.Ask("import-published x weights"), Reason::kDenied); }));
+  publisher.Allocate("v", 4194304);
+  EXPECT_TRUE(Ok(publisher.Ask("publish v weights"))) << "the name is free";
+  EXPECT_TRUE(Ok(publisher.Ask("unpublish weights")));
+  publisher.Quit();
   const auto says_lost = [&](Actor& actor, const std::string& command) {
     const absl::Status status = actor.Ask(command).status();
     return Refused(status, Reason::kStale) &&
@@ -377,15 +386,30 @@ TEST_P(StopStartTest, UnreadableSettingsPreventFirstStartOfBoot) {
   EXPECT_EQ(Must(Look().ListDevices()).devices(0).drain_reason(), "");
 }
 
-TEST_P(StopStartTest, OtherBootOrNodeForgetsLeases) {
-  Actor holder(daemon_);
-  holder.Do("acquire p");
-  End();
-  daemon_.ForgetBoot();
-  daemon_.StartAgain();
-  EXPECT_TRUE(PermitsBecome(0));
-  EXPECT_TRUE(Eventually([&] { return !Ok(holder.Ask("status")); })) << "the session is over";
-  holder.Quit();
+// Changes to the folder between a stop and a start that leave the next daemon without leases to resume.
+struct Loss {
+  const char* name;
+  std::function<void(TestDaemon&)> inflict;
+};
+
+TEST_P(StopStartTest, HoldersLearnThatNextDaemonResumesNothing) {
+  const auto remove = [](const char* entry) {
+    return [entry](TestDaemon& daemon) { std::filesystem::remove_all(daemon.folder() + entry); };
+  };
+  for (const Loss& loss : {Loss{"another boot", [](TestDaemon& daemon) { daemon.ForgetBoot(); }},
+                           Loss{"another node", remove("/node")}, Loss{"no record", remove("/record")},
+                           Loss{"no folder", remove("")}}) {
+    SCOPED_TRACE(loss.name);
+    Actor holder(daemon_);
+    holder.Do("acquire p");
+    End();
+    loss.inflict(daemon_);
+    daemon_.StartAgain();
+    EXPECT_TRUE(PermitsBecome(0));
+    EXPECT_TRUE(Eventually([&] { return !Ok(holder.Ask("status")); })) << "the session is over";
+    EXPECT_FALSE(Ok(holder.Ask("release p"))) << "the permit was lost";
+    holder.Quit();
+  }
 }
 
 class StopStartOnTwoDevicesTest : public StopStartTest {
