@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -14,6 +15,7 @@
 
 #include "absl/base/config.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/permit.pb.h"
 #include "gtest/gtest.h"
@@ -250,16 +252,22 @@ TEST_F(CommandTest, UntilTreeLastDescendantHoldsPermit) {
   EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 0; }));
 }
 
-TEST_F(CommandTest, UntilTreePermitOutlivesKilledRun) {
-  Subprocess command = Start({"run", "--until=tree", "--", "/bin/sh", "-c", "echo ready; read line"});
-  EXPECT_EQ(Must(command.ReadLine()), "ready");
-  command.Kill();
-  EXPECT_EQ(command.Wait(), 128 + SIGKILL);
-  ASSERT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.processes == 1; }));
-  EXPECT_EQ(daemon_.TakeAccounts().permits, 1u);
-  EXPECT_EQ(Run({"run", "--no-wait", "--", "/bin/true"}), 75);
-  command.CloseInput();
-  EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 0; }));
+TEST_F(CommandTest, KilledRunHoldsUntilLastDescendantEnds) {
+  for (const char* const until : {"--until=tree", "--until=command"}) {
+    for (const bool kills_command : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(until, kills_command ? ", with its command" : ""));
+      Subprocess command = Start({"run", until, "--", "/bin/sh", "-c", "exec 9<&0; (read line <&9) & echo $$; wait"});
+      int32_t child;
+      ASSERT_TRUE(absl::SimpleAtoi(Must(command.ReadLine()), &child));
+      command.Kill();
+      EXPECT_EQ(command.Wait(), 128 + SIGKILL);
+      if (kills_command) ::kill(child, SIGKILL);
+      ASSERT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.processes == 1; }));
+      EXPECT_EQ(Run({"run", "--no-wait", "--", "/bin/true"}), 75);
+      command.CloseInput();
+      EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 0; }));
+    }
+  }
 }
 
 TEST_F(CommandTest, UntilCommandLeftProcessHoldsNothing) {
