@@ -200,14 +200,17 @@ TEST_F(ExitCodesTest, SignalEndingWaitIsReported) {
 }
 
 TEST_F(ExitCodesTest, EarlierPermitEndIsReported) {
-  Subprocess run = Start({ProgramPath("client/cli/berth"), "run", "--exit-code-not-run=42", "--status-file",
-                          StatusPath(), "--", "/bin/sh", "-c", "echo in; read line; exit 3"});
-  EXPECT_EQ(Must(run.ReadLine()), "in");
-  const uint64_t permit = Must(daemon_.inspector().ListPermits()).permits(0).id();
-  Must(daemon_.inspector().RevokePermit(PermitId(permit)));
-  run.CloseInput();
-  EXPECT_EQ(run.Wait(), 79);
-  EXPECT_EQ(Status(), (Lines{{"ran", "yes"}, {"code", "3"}, {"permit", "ended"}, {"exit", "79"}}));
+  for (const char* const verb : {"run", "ctest-run"}) {
+    SCOPED_TRACE(verb);
+    Subprocess run = Start({ProgramPath("client/cli/berth"), verb, "--exit-code-not-run=42", "--status-file",
+                            StatusPath(), "--", "/bin/sh", "-c", "echo in; read line; exit 3"});
+    EXPECT_EQ(Must(run.ReadLine()), "in");
+    const uint64_t permit = Must(daemon_.inspector().ListPermits()).permits(0).id();
+    Must(daemon_.inspector().RevokePermit(PermitId(permit)));
+    run.CloseInput();
+    EXPECT_EQ(run.Wait(), 79);
+    EXPECT_EQ(Status(), (Lines{{"ran", "yes"}, {"code", "3"}, {"permit", "ended"}, {"exit", "79"}}));
+  }
 }
 
 TEST_F(ExitCodesTest, StatusFdIsNotInheritedByCommand) {
