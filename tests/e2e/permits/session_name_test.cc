@@ -86,6 +86,7 @@ std::vector<Way> Ways() {
   return {{"run", {berth, "run", "--no-wait", "--", "/bin/true"}},
           {"exec", {berth, "run", "--no-wait", "--exec", "--", "/bin/true"}},
           {"tree", {berth, "run", "--no-wait", "--until=tree", "--", "/bin/true"}},
+          {"ctest-run", {berth, "ctest-run", "--no-wait", "--", "/bin/true"}},
           {"acquire", {"/bin/sh", "-c", "eval \"$($BERTH acquire --shell --no-wait)\""}},
           {"acquire as JSON", {"/bin/sh", "-c", "$BERTH --json acquire --no-wait --owner $$ >/dev/null"}},
           {"SDK",
