@@ -216,6 +216,32 @@ TEST(CoreSearchTest, UnservableWaitersCostOthersNoSteps) {
   }
 }
 
+// A search that judges such a gang places all its members on all devices.
+TEST(CoreSearchTest, UnservableLargestGangsCostOthersNoSteps) {
+  Config config = ConfigOf();
+  while (config.devices.size() < 64) {
+    config.devices.push_back(config.devices.back());
+    config.devices.back().ordinal = static_cast<uint32_t>(config.devices.size() - 1);
+    config.devices.back().uuid = absl::StrCat("DEVICE-", config.devices.back().ordinal);
+  }
+  CoreHarness core(config);
+  Peer waiting = core.Open(1), other = core.Open(2);
+  for (uint64_t i = 0; i < kWaiters; ++i) {
+    // Device 0 alone has so many bytes free.
+    const GangMember member = {.pool = "p", .device = {.pick = DevicePick::kAny, .min_free = More(MiB(32), i)}};
+    const uint64_t before = core.core->CountJudged();
+    const CallId call =
+        AcquireGang(core, waiting, {.members = std::vector<GangMember>(kMaxGangMembers, member)}, i);
+    ASSERT_FALSE(core.Answered(call)) << i << ": " << core.StatusOf(call);
+    ASSERT_LE(core.core->CountJudged() - before, kFew) << "when " << i << " wait";
+  }
+  for (int round = 0; round < 4; ++round) {
+    const uint64_t before = core.core->CountJudged();
+    core.Release(other, core.MustAcquire(other, {.pool = "p", .holder_key = "another"}).acquisition);
+    EXPECT_LE(core.core->CountJudged() - before, 2 * kFew) << round;
+  }
+}
+
 TEST(CoreSearchTest, ReturningUnitsServeWaiterWithoutFullSearch) {
   CoreHarness core(ConfigOf());
   Peer waiting = core.Open(1), other = core.Open(2);
