@@ -72,7 +72,7 @@ absl::Duration ReadDuration(const std::string& option, const std::string& text) 
   return duration;
 }
 
-// Parses a driver call's deadline.
+// As ReadDuration(), for the deadline of driver calls.
 absl::Duration ReadCallDeadline(const std::string& option, const std::string& text) {
   absl::Duration duration;
   if (!absl::ParseDuration(text, &duration) || duration < kLeastCallDeadline ||
@@ -114,7 +114,10 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   options->folder = DefaultFolder();
   CLI::App app("berthd: leases a GPU node's permits and memory to its processes.", "berthd");
   app.option_defaults()->always_capture_default();
-  app.add_option("--folder", options->folder, "The folder of the daemon's sockets");
+  app.add_option("--folder", options->folder,
+                 "The folder of the daemon's sockets (default: $BERTH_FOLDER; root: /run/berth; others: "
+                 "$XDG_RUNTIME_DIR/berth)")
+      ->option_text("TEXT");
   app.add_option("--client-group", options->client_group,
                  "The group, by name or number, that may lease from root's daemon; without such a group: root alone");
   app.add_option("--observer-group", options->observer_group,
@@ -122,11 +125,12 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
                  "user");
   app.add_option_function<std::string>(
          "--backend", [&](const std::string& text) { options->backend = ReadBackend("--backend", text); },
-         "The memory of blocks: auto, host or cuda")
-      ->default_str("auto");
-  app.add_option("--host-devices", options->host_devices, "Devices of host memory, if there is no GPU")
+         "The memory of blocks: cuda, host, or auto: cuda if a libcuda.so.1 is installed, else host")
+      ->option_text("TEXT=auto");
+  app.add_option("--host-devices", options->host_devices, "Devices of host memory, 1 to 64, if there is no GPU")
       ->take_last()
-      ->check(From(1u, kMaxDeviceOrdinals));
+      ->check(From(1u, kMaxDeviceOrdinals))
+      ->option_text("UINT=1");
   app.add_option_function<std::string>(
       "--host-bytes", [&](const std::string& text) { options->host_bytes = ReadBytes("--host-bytes", text); },
       "Bytes of a host device, e.g. 4GiB (default: half of the available bytes, at most 8GiB)");
@@ -135,9 +139,9 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
       "A file that describes host devices as GPUs (docs/guides/simulated_nodes.md); replaces --host-devices");
   app.add_flag(
       "--clears-check,!--no-clears-check", options->memory_scrub_check,
-      "Run the memory-scrub check before GPUs are shared, and measure the bytes of a context; takes a second, and "
-      "1.5GiB of each GPU for that time");
-  app.add_option("--config", options->config, "The configuration file");
+      "Check before GPUs are shared that the driver clears memory, and measure the bytes of a context (default: on); "
+      "takes a second, and 1.5GiB of each GPU for that time");
+  app.add_option("--config", options->config, "The configuration file (default: none)");
   app.add_option(
       "--state", options->state,
       "The folder of data that outlives the daemon (default: $BERTH_STATE, $STATE_DIRECTORY, or state in the "
@@ -156,24 +160,26 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
       "--device-budget",
       [&](const std::string& text) { options->device_budget = ReadBytes("--device-budget", text); },
       "The budget of every device (default: the smaller of its free and half of its total bytes)");
-  app.add_option("--warm-blocks", options->warm_blocks, "Warm blocks per size and device")
+  app.add_option("--warm-blocks", options->warm_blocks, "Blocks made in advance, per size and device")
       ->check(From(0u));
   app.add_option("--streams-per-device", options->streams_per_device,
-                 "Streams of a process on a device, besides the default stream")
-      ->check(From(1u));
+                 "The most streams of a process on a device, besides the default stream; at least 1")
+      ->check(From(1u))
+      ->option_text("UINT");
   app.add_option_function<std::string>(
       "--call-deadline",
       [&](const std::string& text) { options->call_deadline = ReadCallDeadline("--call-deadline", text); },
-      "The longest driver call of a worker, e.g. 10s");
+      "The time after which a worker's driver call counts as hanging, e.g. 10s; at least 500ms");
   app.add_option_function<std::string>(
       "--context-idle", [&](const std::string& text) { options->context_idle = ReadDuration("--context-idle", text); },
-      "The time that an unneeded context worker stays, e.g. 30s");
-  app.add_option("--max-connections", options->max_connections, "gRPC connections of clients")
-      ->check(From(1u));
+      "The time after which an unneeded context worker ends, e.g. 30s");
+  app.add_option("--max-connections", options->max_connections, "The most gRPC connections of clients; at least 1")
+      ->check(From(1u))
+      ->option_text("UINT");
   app.add_option("--ready-fd", options->ready_fd,
-                 "The fd that receives \"ready\\n"
-                 "\" once the daemon serves")
-      ->check(From(0));
+                 "The fd to which the daemon writes \"ready\" and a line end once it serves (default: none)")
+      ->check(From(0))
+      ->option_text("INT");
   app.add_flag("--version", options->version, "Print the version and the build's features");
   // Internal options between the daemon's processes.
   app.add_option("--role", options->role, "")->transform(CLI::CheckedTransformer(Roles()))->group("");
@@ -182,7 +188,7 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   app.add_option("--broker-fd", options->broker_fd, "")->group("");
   app.add_flag("--renew", options->renew, "")->group("");
   app.add_option("--parent", options->parent, "")->group("");
-  // The value that an unset variable of a script gives. An option without effect would go unnoticed.
+  // Rejects the value that an unset variable of a script gives: an option without effect would go unnoticed.
   for (CLI::Option* const option : app.get_options()) {
     option->check([](const std::string& text) {
       return std::string(text.empty() ? "the value is empty: name a value, or leave the option out" : "");
