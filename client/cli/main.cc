@@ -149,8 +149,8 @@ int main(int argc, char** argv) {
   app.footer(
       "--folder, --admin, --observer and --json may also stand after the command, except after `run`.\n"
       "Ends with 0: done; 1: refused, or not healthy; 64: the command line is invalid; 69: no daemon answers, or this\n"
-      "user has no access, e.g. to admin.sock for an operator's command; 125: this process gets too few threads,\n"
-      "memory or fds. `berth run --help` has the codes of `run`.");
+      "user has no access, e.g. to admin.sock for an operator's command; 125: this process cannot get the threads,\n"
+      "memory or fds that it needs. `berth run --help` has the codes of `run`.");
   app.require_subcommand(1);
   // "berth status --json" is equivalent to "berth --json status".
   app.fallthrough();

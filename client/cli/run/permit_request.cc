@@ -110,38 +110,40 @@ void AddPermitOptions(Command verb, PermitRequest* request) {
   verb.AddOption("--pool", &request->pool, "The pool (default: gpu-tests)");
   verb.AddOption("--permits", &request->units, "Units of the pool (default: 1)").Check(CheckCount);
   verb.AddFlag("--exclusive", &request->exclusive,
-               "Acquire only while no other permit of the pool is out, and let none be granted meanwhile");
-  verb.AddOption("--priority", &request->priority, "From -10 to 10; the higher priority is first (default: 0)");
+               "Acquire only while no other permit of the pool is in use, and exclude other permits until the release");
+  verb.AddOption("--priority", &request->priority, "From -10 to 10; higher priorities are served first (default: 0)");
   verb.AddOption("--gpus", &request->gpus,
-                 "Name this many devices in BERTH_DEVICE and CUDA_VISIBLE_DEVICES, all or none; --permits and --mem "
-                 "count for each")
+                 "Acquire this many devices, all or none, and name them in BERTH_DEVICE and CUDA_VISIBLE_DEVICES; "
+                 "--permits and --mem apply to each (default: 0)")
       .Check(CheckCount);
   verb.AddOption(
       "--device", &request->device,
-      "any (default: least loaded), best (most free bytes), highest-score, round-robin, or an ordinal, a UUID or a "
-      "unique prefix of one; implies --gpus 1");
+      "any (default: the least loaded), best (the most free bytes), highest-score, round-robin, or an ordinal, a UUID "
+      "or a unique prefix of one; implies --gpus 1");
   verb.AddOption("--devices", &request->among,
                  "Choose among these devices only, e.g. 0,1 (named as in --device); CUDA_VISIBLE_DEVICES also limits "
                  "the choice; implies --gpus 1")
       .OneWord(',');
-  verb.AddFlag("--wait-for-device", &request->wait_for_device, "Wait for a device that is out of service");
+  verb.AddFlag("--wait-for-device", &request->wait_for_device,
+               "If every device that --device, --devices and the like allow is out of service, wait for one of them "
+               "instead of failing");
   verb.AddFlag("--ordinals", &request->ordinals,
-               "Name devices to the command by ordinals in PCI order instead of UUIDs");
+               "Name the devices in the command's environment by ordinal, in PCI order, instead of by UUID");
   verb.AddOption("--min-capability", &request->min_capability,
-                 "The least compute capability of the devices, e.g. 9.0; implies --gpus 1");
+                 "The lowest acceptable compute capability, e.g. 9.0; implies --gpus 1");
   verb.AddOption("--island-of", &request->island_of,
                  "Only devices in this device's NVLink island (named as in --device); implies --gpus 1");
   verb.AddOption(
       "--mem", &request->mem,
-      "Bytes that the command takes on its device, e.g. 20GiB: wait until they are free, and reserve them; implies "
-      "--gpus 1");
+      "Bytes that the command allocates on its device, e.g. 20GiB: wait until they are free, and reserve them; "
+      "implies --gpus 1");
   const Option timeout =
-      verb.AddOption("--timeout", &request->timeout, "The longest wait, e.g. 90, 5m (default: no limit)");
+      verb.AddOption("--timeout", &request->timeout, "The longest wait, e.g. 90 (seconds) or 5m (default: no limit)");
   verb.AddFlag("--no-wait", &request->no_wait, "Do not wait").Excludes(timeout);
   verb.AddOption("--label", &request->label, "The name that lists show (default: the command's name)").MayBeEmpty();
   verb.AddFlag("--independent", &request->independent,
-               "Inside another `berth run`: acquire permits in addition to its own");
-  verb.AddFlag("--quiet", &request->quiet, "Do not report the cause of a wait after 2 s");
+               "Inside another `berth run`: acquire further permits instead of sharing its permits");
+  verb.AddFlag("--quiet", &request->quiet, "Do not report why the command waits (otherwise reported after 2 s)");
 }
 
 absl::Status Check(const PermitRequest& request) {

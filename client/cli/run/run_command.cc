@@ -159,7 +159,7 @@ void AddRunOptions(Command verb, const Globals& globals, RunOptions* options, Ve
   verb.SetFooter(absl::StrCat("Ends with the command's exit code, or by its signal. Else with\n", kPermitExitCodes,
                               "  79   the permit ended before the command: revoked, held too long, or lost\n"
                               "  126  the command cannot be executed; 127: the command was not found\n"
-                              "  125  anything else"));
+                              "  125  any other failure"));
   AddPermitOptions(verb, &options->request);
   const Option until =
       verb.AddOption(
@@ -168,9 +168,10 @@ void AddRunOptions(Command verb, const Globals& globals, RunOptions* options, Ve
               "ended")
           .OneOf({"command", "tree"});
   const Option exec = verb.AddFlag("--exec", &options->exec,
-                                   "Become the command; hold as --until=tree does, and until the command ends");
+                                   "Replace this process by the command; hold the permit until the command and its "
+                                   "process tree have ended");
   verb.AddFlag("--cgroup", &options->cgroup,
-               "Run the command in a control group of its own, and hold until the group is empty")
+               "Run the command in a control group of its own, and hold the permit until the group is empty")
       .Excludes(until)
       .Excludes(exec);
   AddOnRevoke(verb, "the command", &options->on_revoke).Excludes(exec);

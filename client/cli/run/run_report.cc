@@ -50,15 +50,15 @@ std::string EndLine(const ExitStatus& end) {
 
 void AddRunReportOptions(Command verb, RunReportOptions* options) {
   verb.AddOption(kNotRunOption, &options->not_run_code,
-                 "The exit code, 1 to 125, of every end at which the command did not run (125 for `git bisect run`); a "
-                 "signal that ends the wait still ends this process")
+                 "End with this code, 1 to 125, whenever the command did not run (125 for `git bisect run`); a signal "
+                 "that ends the wait still ends this process")
       .Check(CheckNotRunCode);
   const Option file = verb.AddOption(
       "--status-file", &options->status_file,
-      "Write lines of NAME=VALUE about the end to this file: ran=yes, ran=no or ran=exec; code= or signal= "
+      "Write the outcome to this file, as lines of NAME=VALUE: ran=yes, ran=no or ran=exec; code= or signal= "
       "of the command; reason= if it did not run; permit=held or permit=ended; exit=");
   verb.AddOption("--status-fd", &options->status_fd,
-                 "The same to the open fd of this number, which the command does not inherit")
+                 "Write the same lines to this open fd, which the command does not inherit")
       .NonNegative()
       .Excludes(file);
 }

@@ -292,14 +292,14 @@ void AddAcquire(Command app, const Globals& globals) {
   const Command verb = app.AddSubcommand(
       "acquire", "Acquire permits for a shell, until it releases them or ends: eval \"$(berth acquire --shell)\"");
   verb.SetFooter(absl::StrCat("Ends with 0 when the permits are granted, and so does eval. Else, both end with\n",
-                              kPermitExitCodes, "  125  anything else"));
+                              kPermitExitCodes, "  125  any other failure"));
   const auto options = std::make_shared<Options>();
   verb.AddFlag("--shell", &options->shell, "Print text that a POSIX shell evaluates");
   verb.AddOption("--owner", &options->owner,
-                 "The process with which the permits end (default: the process that runs `berth`)")
+                 "The pid of the process with whose end the permits return (default: the process that runs `berth`)")
       .Check(CheckCount);
   AddPermitOptions(verb, &options->request);
-  AddOnRevoke(verb, "that process", &options->on_revoke);
+  AddOnRevoke(verb, "the owner", &options->on_revoke);
   verb.AddOption("--keep", &options->keep, "").Hide();
   verb.Runs([&globals, options] { return Acquire(globals, *options); });
 }

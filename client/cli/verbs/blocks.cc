@@ -156,18 +156,18 @@ void AddBlocks(Command app, const Globals& globals) {
   const Command verb = app.AddSubcommand("blocks", "Show blocks, with their owners and the processes that map them");
   const auto imports = std::make_shared<bool>(false);
   verb.AddFlag("--imports", imports.get(),
-               "Show each import: the process, the time since which it maps the block, and whether a recall is "
-               "pending");
+               "Show each import: the process, when it imported the block, and whether a recall is pending");
   const auto published = std::make_shared<Publication>();
   const auto grantees = std::make_shared<std::vector<std::string>>();
   const Command publish =
-      verb.AddSubcommand("publish", "Load a file into a block with a name, which this user's sessions can import");
+      verb.AddSubcommand("publish", "Load a file into a named block, which this user's sessions can import");
   publish.AddOption("NAME", &published->name, "The block's name").Required();
   publish.AddOption("FILE", &published->path, "A regular file that no process is writing").Required();
   publish.AddOption("--device", &published->device,
                     "The device's ordinal, UUID or unique prefix (default: the device with the most free bytes)");
   publish.AddFlag("--replace", &published->replace,
-                  "Move the name from its present block to the new one; an import gets either of the two");
+                  "If a block has the name already, replace it in one step; an import gets the old block or the new "
+                  "one");
   publish
       .AddOption("--grant", grantees.get(),
                  "Grant the block to a user (name or uid) or a group (group:NAME, group:GID); may be repeated")
@@ -177,9 +177,11 @@ void AddBlocks(Command app, const Globals& globals) {
   unpublish.AddOption("NAME", &unpublished->name, "The block's name").Required();
   unpublish.AddOption("--tenant", &unpublished->tenant, "The block's tenant (operator): UID, or UID:CONTAINER");
   const auto id = std::make_shared<std::string>();
-  const Command recall = verb.AddSubcommand("recall", "Request that importers unmap a block, without freeing it");
+  const Command recall = verb.AddSubcommand(
+      "recall", "Request that every process that maps a block release it; the block stays allocated");
   recall.AddOption("BLOCK", id.get(), "The block's id").Required();
-  const Command free = verb.AddSubcommand("free", "Free a block, whichever session made it");
+  const Command free =
+      verb.AddSubcommand("free", "Free a block of any of this user's sessions; an operator can free every block");
   free.AddOption("BLOCK", id.get(), "The block's id").Required();
   const Command clear_torn =
       verb.AddSubcommand("clear-torn", "Mark a block as consistent after its writer died mid-write (operator)");

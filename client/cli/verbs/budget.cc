@@ -102,7 +102,8 @@ void AddBudget(Command app, const Globals& globals) {
   verb.RequireSubcommand();
   const Command show = verb.AddSubcommand("show", "Show the limit and account of every device, tenant and session");
   show.Runs([&globals] { return List(globals); });
-  const Command set = verb.AddSubcommand("set", "Set a limit (operator); lowering it drains");
+  const Command set = verb.AddSubcommand(
+      "set", "Set a limit (operator); below the bytes in use, nothing is revoked and nothing granted until they fit");
   const auto options = std::make_shared<BudgetOptions>();
   set.AddOption("LIMIT", &options->limit, "The limit, e.g. 40GiB; \"default\" restores the configured limit")
       .Required();

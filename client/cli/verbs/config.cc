@@ -58,7 +58,7 @@ void AddConfig(Command app, const Globals& globals) {
   const Command verb =
       app.AddSubcommand("config", "Show each configuration key with its value and its source (operator)");
   const Command reload =
-      verb.AddSubcommand("reload", "Read the configuration file again; name the changes that need a new daemon");
+      verb.AddSubcommand("reload", "Reread the configuration file; list the changes, and which need a daemon restart");
   verb.Runs([&globals, reload] { return reload.parsed() ? Reload(globals) : ShowConfig(globals); });
 }
 

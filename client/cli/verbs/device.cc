@@ -67,10 +67,11 @@ void AddEndingAct(Command verb, const Globals& globals, const char* name, const 
 }
 
 void AddDrain(Command verb, const Globals& globals) {
-  const Command drain = verb.AddSubcommand("drain", "Grant no new lease on the device; present leases stay");
+  const Command drain = verb.AddSubcommand("drain", "Grant no new lease on the device; existing leases stay");
   const std::shared_ptr<std::string> device = AddName(drain);
   const auto reason = std::make_shared<std::string>();
-  drain.AddOption("--reason", reason.get(), "The reason that refused requests receive").MayBeEmpty();
+  drain.AddOption("--reason", reason.get(), "The reason, shown to refused requests (default: drained by an operator)")
+      .MayBeEmpty();
   drain.Runs([&globals, device, reason] {
     return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
       BERTH_ASSIGN_OR_RETURN(const v1::Device named, FindDevice(inspector, *device));

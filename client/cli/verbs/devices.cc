@@ -36,7 +36,7 @@ void AddDevices(Command app, const Globals& globals) {
   const auto watch = std::make_shared<bool>(false);
   const auto hardware = std::make_shared<bool>(false);
   const Option watched =
-      verb.AddFlag("--watch", watch.get(), "Show the devices again after each change other than of their bytes");
+      verb.AddFlag("--watch", watch.get(), "Show the devices again after each change, except changes of bytes alone");
   verb.AddFlag("--hardware", hardware.get(), "Show hardware and health from the last NVML sample").Excludes(watched);
   verb.Runs([&globals, watch, hardware] {
     return Inspect(globals, /*admin=*/false, [&](const Inspector& inspector) -> absl::Status {

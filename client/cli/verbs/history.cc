@@ -130,12 +130,13 @@ void AddHistory(Command app, const Globals& globals) {
       app.AddSubcommand("history", "Show present and past leases: permits, blocks, reservations and plans");
   const auto filter = std::make_shared<HistoryFilter>();
   verb.AddOption("--since", &filter->since,
-                 "Leases that were out at some time from then on: a duration (2h, 1d), or a time: today, a date, a "
-                 "time as shown, without a zone in the local one, or @ and seconds since 1970");
-  verb.AddOption("--until", &filter->until, "Leases that were out before then (default: now)");
+                 "Only leases that were in use at this time or later: an age (2h, 1d), or a time: today, a date, a "
+                 "time as shown (local unless it has a zone), or @ and seconds since 1970");
+  verb.AddOption("--until", &filter->until,
+                 "Only leases that were in use at this time or earlier, as in --since (default: now)");
   verb.AddOption("--pool", &filter->pool, "Only this pool");
   verb.AddOption("--kind", &filter->kind, "Only this kind: permit, block, reservation or plan");
-  verb.AddOption("--limit", &filter->limit, "The last N leases").ShowDefault();
+  verb.AddOption("--limit", &filter->limit, "The number of leases to show, counted from the latest").ShowDefault();
   verb.Runs([&globals, filter] { return PrintHistory(globals, *filter); });
 }
 

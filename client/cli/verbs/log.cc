@@ -82,7 +82,8 @@ absl::Status Tail(const Globals& globals, const Inspector& inspector, bool follo
 }  // namespace
 
 void AddLog(Command app, const Globals& globals) {
-  const Command verb = app.AddSubcommand("log", "Show the last events of memory");
+  const Command verb =
+      app.AddSubcommand("log", "Show the last memory events: allocations, imports, frees and releases");
   const auto follow = std::make_shared<bool>(false);
   verb.AddFlag("--follow", follow.get(), "Show further events as they happen");
   verb.Runs([&globals, follow] {

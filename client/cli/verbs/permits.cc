@@ -237,25 +237,27 @@ void AddPermits(Command app, const Globals& globals) {
   const Command verb = app.AddSubcommand("permits", "Show holders of permits and waiters");
   const auto options = std::make_shared<Options>();
   verb.AddOption("--pool", &options->pool, "Only this pool");
-  const Command set = verb.AddSubcommand("set", "Change a pool while the daemon runs (operator); a lowered cap drains");
+  const Command set =
+      verb.AddSubcommand("set", "Change a pool while the daemon runs (operator); a lowered cap revokes no permit");
   set.AddOption("POOL", &options->pool, "The pool").Required();
   set.AddOption("CAP", &options->cap,
-                "Units that may be out at once, at least 1; \"default\" discards all that operators changed")
+                "The most units in use at once, at least 1; \"default\" discards all changes by operators")
       .Check([](const std::string& text) { return text == "default" ? "" : CheckCount(text); });
-  set.AddOption("--tenant-cap", &options->tenant_cap, "Units of one tenant; 0: no limit").NonNegative();
+  set.AddOption("--tenant-cap", &options->tenant_cap, "The most units in use by one tenant; 0: no limit").NonNegative();
   set.AddOption("--ageing", &options->ageing,
-                "The wait after which a request counts as of the highest priority, e.g. 10m");
+                "The wait after which a request counts as having the highest priority, e.g. 10m");
   set.AddOption("--hold-warning", &options->hold_warning,
-                "The time after which a held permit is shown as overdue; or never");
-  set.AddOption("--hold-limit", &options->hold_limit, "The time after which a held permit is revoked; or never");
+                "The hold time after which a permit is shown as overdue, at least 1s; or never");
+  set.AddOption("--hold-limit", &options->hold_limit,
+                "The hold time after which a permit is revoked, at least 1s; or never");
   set.AddOption("--weight", &options->weights,
-                "UID=WEIGHT: the weight of a user's tenants (default: 1); may be repeated");
+                "UID=WEIGHT: the weight of a user's tenants, 1 to 1000 (default: 1); may be repeated");
   set.AddOption("--idle-warning", &options->idle_warning,
-                "The time after which a permit with an unused device is shown as idle; or never");
+                "The time after which a permit with an inactive device is shown as idle, at least 1s; or never");
   set.AddOption("--no-device-cap", &options->no_device_cap,
-                "Units of permits without a device; 0: no limit but the cap");
+                "The most units of permits without a device; 0: no limit below the cap");
   set.AddOption("--device-cap", &options->device_caps,
-                "N: units on each device, 0: no limit; UUID=N: on this one; UUID=: as on the others");
+                "N: the most units on each device, 0: no limit; UUID=N: on this device; UUID=: as on the others");
   const Command revoke =
       verb.AddSubcommand("revoke", "End a permit (operator); its holder's process is notified and not stopped");
   revoke.AddOption("PERMIT", &options->permit, "The permit's number in `berth permits`").Required();

@@ -1,6 +1,5 @@
 #include "client/cli/verbs/probe.h"
 
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -114,10 +113,10 @@ void AddProbe(Command app, const Globals& globals) {
   const auto label = std::make_shared<std::string>();
   const auto device = std::make_shared<std::string>();
   const auto host_devices = std::make_shared<bool>(false);
-  verb.AddOption("label", label.get(), "The start of each error").Required();
+  verb.AddOption("label", label.get(), "The name with which each error starts").Required();
   verb.AddOption("--device", device.get(),
                  "The device's ordinal, UUID or unique prefix (default: the best device that this process sees)");
-  verb.AddFlag("--host-devices", host_devices.get(), "Accept host memory that stands for a device");
+  verb.AddFlag("--host-devices", host_devices.get(), "Accept a device made of host memory");
   verb.SetFooter(
       "Ends with 0: the device works; 1: no device (\"LABEL backend: no CUDA runtime available\"), or the test failed\n"
       "(\"LABEL backend: failed to create CUDA context for device ORDINAL\"); 64, 69: as every command.\n"

@@ -63,7 +63,8 @@ ExitStatus End(const Globals& globals, const std::string& text) {
 void AddSessions(Command app, const Globals& globals) {
   const Command verb = app.AddSubcommand("sessions", "Show sessions, their processes and their leases");
   const auto id = std::make_shared<std::string>();
-  const Command end = verb.AddSubcommand("end", "End a session (operator): no new lease is granted to it");
+  const Command end = verb.AddSubcommand(
+      "end", "End a session (operator): it gets no new lease, and its leases return when its processes end");
   end.AddOption("ID", id.get(), "The session's id").Required();
   verb.Runs([&globals, id, end] { return end.parsed() ? End(globals, *id) : List(globals); });
 }

@@ -36,7 +36,7 @@ std::string Unwritten(const v1::Node& node) {
   std::string text;
   if (node.unwritten_log_records() > 0) {
     absl::StrAppend(&text, "\n", node.unwritten_log_records(),
-                    " events of memory are missing from the log file: its disk was slow or full\n");
+                    " memory events are missing from the log file: its disk was slow or full\n");
   }
   if (node.unwritten_audit_records() > 0) {
     absl::StrAppend(&text, "\n", node.unwritten_audit_records(),

@@ -88,14 +88,16 @@ absl::Status Stop(const Globals& globals, const Options& options, absl::Duration
 }  // namespace
 
 void AddStop(Command app, const Globals& globals) {
-  const Command verb = app.AddSubcommand("stop", "Stop the daemon (operator); lists the leases that are out, and asks");
+  const Command verb = app.AddSubcommand("stop", "Stop the daemon (operator); lists the leases in use, and asks first");
   verb.SetFooter(
       "Permits survive a stop: jobs continue, and the next daemon resumes their leases. Blocks are lost.\n"
-      "Ends with 1 if leases are out, no terminal can answer, and --yes is not given.");
+      "Ends with 1 if leases are in use, no terminal can answer, and --yes is not given.");
   const auto options = std::make_shared<Options>();
-  const Option drain = verb.AddFlag("--drain", &options->drain, "Grant no permit, and wait until no lease is out");
+  const Option drain =
+      verb.AddFlag("--drain", &options->drain, "First grant no more permits, and wait until no lease is in use");
   verb.AddOption("--timeout", &options->timeout,
-                 "The time after which the daemon stops nevertheless, e.g. 90, 5m (default: never)")
+                 "The longest wait of --drain, after which the daemon stops in any case, e.g. 90 (seconds) or 5m "
+                 "(default: no limit)")
       .Needs(drain);
   verb.AddFlag("--end-leases", &options->end_leases, "End every lease, and notify the holders");
   verb.AddFlag("--yes", &options->yes, "Do not ask");

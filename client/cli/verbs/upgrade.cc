@@ -35,7 +35,7 @@ absl::Status Upgrade(const Globals& globals, const Inspector& inspector) {
 
 void AddUpgrade(Command app, const Globals& globals) {
   const Command verb = app.AddSubcommand(
-      "upgrade", "Replace the daemon by the program that is installed now (operator); no lease ends and no call fails");
+      "upgrade", "Replace the running daemon with the installed program (operator); no lease ends and no call fails");
   verb.Runs([&globals] {
     return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) { return Upgrade(globals, inspector); });
   });
