@@ -17,7 +17,7 @@ namespace cuda {
 class Driver;
 }  // namespace cuda
 
-// Thread-safe. An ArenaStream is the CUstream's value. Mark() is called with the stream's context current.
+// Thread-safe. An ArenaStream is the CUstream's value. Mark() requires that the stream's context is current.
 class CudaStreamProgress : public StreamProgress {
  public:
   // Maximum number of streams known at once. A stream is known from its first Mark() until Forget().

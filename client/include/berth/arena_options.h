@@ -63,30 +63,34 @@ struct ArenaStats {
 
   Bytes leased;
   uint64_t chunks = 0;
-  // Allocated bytes, as rounded and as requested.
+  // Allocated bytes, after rounding.
   Bytes live;
+  // Allocated bytes, as requested.
   Bytes live_requested;
   uint64_t live_count = 0;
-  // In the threads' caches, for the freeing stream.
+  // Freed bytes in the threads' caches, reusable by the freeing stream.
   Bytes cached;
-  // In chunks, for any stream.
+  // Free bytes in chunks, usable by any stream.
   Bytes free;
-  // In chunks, for the freeing stream; for other streams once the freeing stream has passed the free.
+  // Freed bytes in chunks, reusable by the freeing stream; by other streams once that stream has passed the free.
   Bytes held;
-  // Freed, but another stream may still use it (UsedOn).
+  // Freed bytes that another stream may still use (UsedOn).
   Bytes in_use;
   // The largest contiguous piece of `free`.
   Bytes largest_free;
-  // Highest value of `leased`; highest value of live + cached.
+  // Highest value of `leased` so far.
   Bytes peak_leased;
+  // Highest value of live + cached so far.
   Bytes peak_out;
   uint64_t allocations = 0;
   uint64_t frees = 0;
   // Allocations that missed the calling thread's cache.
   uint64_t misses = 0;
+  // Allocations that failed.
   uint64_t refusals = 0;
-  // Blocks leased so far, and blocks returned.
+  // Blocks leased so far.
   uint64_t leases = 0;
+  // Blocks returned to the daemon so far.
   uint64_t returns = 0;
   // Known streams, by number.
   std::vector<Stream> streams;

@@ -32,7 +32,7 @@ class StreamProgress {
   virtual void Forget(ArenaStream stream) = 0;
 };
 
-// For memory that only the calling threads use: a thread frees memory after its last use, so every point is reached at
+// The progress of memory that only threads use: a thread frees memory after its last use, so every point is reached at
 // once.
 class ImmediateProgress : public StreamProgress {
  public:

@@ -58,16 +58,18 @@ struct BlockOptions {
   uint32_t device = 0;
   std::string device_uuid;
   // Selects the device by rule instead: "any" (the device with the fewest permits), "best" (the most free bytes),
-  // "highest-score" or "round-robin". Candidates have capacity in the budgets, and match `min_free`, `min_capability`
-  // (90 is 9.0) and `island_of`: the NVLink island of the device with this UUID. Fails with NO_DEVICE if no device
-  // qualifies.
+  // "highest-score" or "round-robin". Candidates have capacity in the budgets and satisfy the constraints below. If no
+  // device qualifies, or no candidate serves, the allocation fails at once (NO_DEVICE, DEVICE_STOPPED).
   std::string pick;
+  // Bytes that must be free on the device. Not reserved.
   Bytes min_free;
+  // Minimum compute capability times ten: 90 is 9.0. 0: any.
   uint32_t min_capability = 0;
+  // The device must be in the NVLink island of the device with this UUID. Empty: any.
   std::string island_of;
-  // As in PermitOptions. Never waits for a device: if no candidate serves, the daemon refuses the block.
+  // Candidate devices, by UUID, unique prefix of it, or ordinal. Empty: any device.
   std::vector<std::string> among;
-  // Free text for people; shown as ToLabel() of it (common/label.h).
+  // Free text for display. Non-printable bytes and invalid UTF-8 become "?"; text past 128 bytes is cut off.
   std::string label;
   // Acceptable kinds. If several are given, the block is an FD block. A kind that is not available is refused
   // (EXPORT_KIND), never replaced by another.
@@ -137,9 +139,10 @@ class Mapping {
 // and its mappings are destroyed.
 class Block {
  public:
-  // Errors: OVER_BUDGET, OUT_OF_MEMORY, LIMIT; WAIT_TIMED_OUT; INVALID_FIELD, OUT_OF_RANGE, NOT_FOUND (device);
-  // kDeadlineExceeded when the daemon does not answer in the session's timeout; kUnavailable when the session
-  // is over.
+  // Errors: OVER_BUDGET, OUT_OF_MEMORY, LIMIT, WAIT_TIMED_OUT, DEVICE_REBUILDING: retry later. INVALID_FIELD,
+  // OUT_OF_RANGE, NOT_FOUND (device, reservation), NO_DEVICE, DEVICE_STOPPED, DEVICE_DRAINING, EXPORT_KIND: do not
+  // retry the same request. kCancelled; kDeadlineExceeded when the daemon does not answer in the session's timeout;
+  // kUnavailable when the session is over.
   static absl::StatusOr<Block> Allocate(const std::shared_ptr<Session>& session, const BlockOptions& options);
 
   // Imports a block that another session granted to this session, or that this session allocated itself.

@@ -5,7 +5,8 @@
 //   berth::Cancellation cancellation;
 //   std::thread watcher([&] { WaitForTheUser(); cancellation.Cancel(); });
 //   auto permit = berth::Permit::Acquire(session, {.cancellation = &cancellation});
-// kCancelled if the user was faster; the daemon's queue has no entry left.
+//
+// If Cancel() comes before the grant, Acquire() returns kCancelled, and the request has left the daemon's queue.
 
 #ifndef BERTH_CANCELLATION_H_
 #define BERTH_CANCELLATION_H_

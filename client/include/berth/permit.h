@@ -46,7 +46,7 @@ struct PermitOptions {
   std::string pool;
   // Units of the pool's cap, at least 1.
   uint64_t units = 1;
-  // Free text for people; shown as ToLabel() of it (common/label.h).
+  // Free text for display. Non-printable bytes and invalid UTF-8 become "?"; text past 128 bytes is cut off.
   std::string label;
   // From -10 to 10. A higher priority is served first, but long waiters take precedence (docs/concepts/fairness.md).
   int32_t priority = 0;
@@ -58,21 +58,24 @@ struct PermitOptions {
   // release.
   bool exclusive = false;
   // The device that the permit names: "any" (the least loaded), "best" (the most free bytes), "highest-score",
-  // "round-robin", or a device's UUID, a unique prefix of it, or its ordinal. Empty: none. If this process's
-  // CUDA_VISIBLE_DEVICES bounds the choice, the device is one of those (berth/visible_devices.h). `min_free`: bytes
-  // that must be free on the device. `declared`: bytes that this process and processes like it will allocate there
-  // without Berth; they are reserved until the release.
+  // "round-robin", or a device's UUID, a unique prefix of it, or its ordinal. Empty: none; each constraint below except
+  // `wait_for_device` is then an error (kInvalidArgument). If this process's CUDA_VISIBLE_DEVICES bounds the choice, the
+  // device is one of those (berth/visible_devices.h). If no device of the node satisfies the constraints, the acquire
+  // fails with NO_DEVICE.
   std::string device;
+  // Bytes that must be free on the device at the grant. Not reserved.
   Bytes min_free;
+  // Bytes that the holder's processes will allocate on the device without Berth, in addition to their CUDA contexts.
+  // Reserved until the release.
   Bytes declared;
-  // Constraints on the device. `min_capability`: minimum compute capability times ten: 90 is 9.0. `island_of`: the
-  // device is in the NVLink island of the device with this UUID. If no device qualifies: NO_DEVICE.
+  // Minimum compute capability times ten: 90 is 9.0. 0: any.
   uint32_t min_capability = 0;
+  // The device must be in the NVLink island of the device with this UUID. Empty: any.
   std::string island_of;
   // Candidate devices, named as in `device`. Empty: any device.
   std::vector<std::string> among;
-  // Wait while all such devices are stopped or drained. False: fail at once (DEVICE_STOPPED, DEVICE_DRAINING). A
-  // request that names no device always waits for drained devices.
+  // Wait while every device that satisfies the constraints is stopped or drained. False: fail at once (DEVICE_STOPPED,
+  // DEVICE_DRAINING). A request that names no device always waits for drained devices.
   bool wait_for_device = false;
   // Never nest in the permit that `berth run` acquired for the session.
   bool independent = false;
@@ -94,8 +97,10 @@ class Permit {
  public:
   // Acquires a permit, waiting for its turn. A thread that already holds a permit of the pool nests in it, without a
   // call. BERTH_GPU_TEST_CONCURRENCY, or else REALIZAR_GPU_TEST_CONCURRENCY, in this process's environment bounds pool
-  // gpu-tests for this request: it is granted only while fewer units are in use. Errors: WAIT_TIMED_OUT; NO_PERMIT
-  // (max_wait was 0); NOT_FOUND (pool); OVER_CAP, NESTED_OVER_HELD (can never be granted); LIMIT; kCancelled;
+  // gpu-tests for this request: it is granted only while fewer units are in use.
+  // Errors: WAIT_TIMED_OUT, NO_PERMIT (max_wait was 0), LIMIT (too many waiters): retry later. NOT_FOUND (pool,
+  // device), INVALID_FIELD, OVER_CAP, NESTED_OVER_HELD, NO_DEVICE, DEVICE_STOPPED, DEVICE_DRAINING: do not retry the
+  // same request. kCancelled; kDeadlineExceeded when the daemon does not answer in time (SessionOptions::timeout);
   // kUnavailable when the session is over.
   static absl::StatusOr<Permit> Acquire(const std::shared_ptr<Session>& session,
                                         const PermitOptions& options = DefaultPermitOptions());
@@ -143,10 +148,10 @@ class Permit {
     return placed_ == nullptr ? std::vector<std::string>() : placed_->environment;
   }
 
-  // revoked(): whether the permit has ended before its release, for any reason. An ended permit no longer counts: other
-  // holders may use the GPU. Release this guard, then acquire again. overdue(): whether the daemon reports the permit
-  // as held for too long.
+  // Whether the permit has ended before its release, for any reason. An ended permit no longer counts: other holders
+  // may use the GPU. Release this guard, then acquire again.
   bool revoked() const { return end().has_value(); }
+  // Whether the permit is held for longer than the pool's warning time.
   bool overdue() const;
   // Why the permit ended, and who ended it; empty while it counts.
   std::optional<EndNotice> end() const;

@@ -44,7 +44,7 @@ class Plan;
 
 // The source of the device weights.
 enum class PlanWeights {
-  // The daemon's current device score (common/device_score.h).
+  // The daemon's current device score (MakePlanRequest.WeightSource in proto/berth/v1/plan.proto).
   kScore = 1,
   // PlanOptions::weights, with a meaning of the caller's choice.
   kGiven = 2,
@@ -64,7 +64,7 @@ struct PlanPermits {
 struct PlanOptions {
   // Number of units to split; at least 1.
   uint64_t units = 0;
-  // Free text for people; shown as ToLabel() of it (common/label.h).
+  // Free text for display. Non-printable bytes and invalid UTF-8 become "?"; text past 128 bytes is cut off.
   std::string label;
   // UUIDs, in the order in which the devices get units. Empty: all devices of the node that this process's
   // CUDA_VISIBLE_DEVICES leaves to it, best first.
@@ -75,8 +75,9 @@ struct PlanOptions {
   std::vector<double> weights;
   // Bytes per unit on its device. No device gets more units than this session's remaining bytes there allow.
   Bytes bytes_per_unit;
-  // `min_units`: minimum units of each device that gets any. `max_devices`: maximum number of devices; 0 is no limit.
+  // Minimum units of each device that gets any; 0 for no minimum.
   uint64_t min_units = 0;
+  // Maximum number of devices that get units; 0 for no limit.
   uint64_t max_devices = 0;
   // Use only devices that reach each other over NVLink.
   bool one_island = false;

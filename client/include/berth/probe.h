@@ -51,19 +51,21 @@ struct ProberOptions {
   // Whether to accept a device made of host memory, as on test and simulated nodes: its stream runs functions. If
   // false, such devices are skipped, and a node without other devices counts as having none.
   bool host_devices = false;
-  // How long a result stays valid. `cache_success`: a device. `cache_failure`: an absence, or a device that does not
-  // work.
+  // How long the result stays valid if the probe found a device that works.
   absl::Duration cache_success = absl::Minutes(1);
+  // How long the result stays valid if the probe found no device, or a device that does not work.
   absl::Duration cache_failure = absl::Seconds(5);
-  // How long a call waits for another thread's probe. A driver may hang, and a thread inside it cannot be interrupted.
+  // How long a call waits for another thread's probe, then fails with kDeadlineExceeded. A driver may hang, and a
+  // thread inside it cannot be interrupted.
   absl::Duration patience = absl::Seconds(30);
 };
 
-// The device to probe: by the daemon's ordinal, or by UUID or unique prefix of a UUID if not empty. Neither: the best
-// device that this process can use, by the daemon's score when the prober first chose. The choice stays the same as long
-// as that device serves.
+// The device to probe. If neither field is set: the best device that this process can use, by the daemon's score when
+// the prober first chose. The choice stays the same as long as that device serves.
 struct ProbeTarget {
+  // The daemon's ordinal; ignored where `device_uuid` is set.
   std::optional<uint32_t> device;
+  // A UUID, or a unique prefix of one. Empty: by `device`.
   std::string device_uuid;
 };
 
@@ -126,7 +128,7 @@ class Prober {
   // As Probe(), but uses no result of a probe that began before the call.
   absl::StatusOr<OrAbsent<ProbedDevice>> ProbeAgain(absl::string_view label, const ProbeTarget& target = {});
 
-  // Number of probes so far.
+  // Number of probes that this prober has made; calls that the cache answered are not counted.
   uint64_t looks() const;
 
  private:

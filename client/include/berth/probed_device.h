@@ -32,9 +32,9 @@ class ProbedStream {
   virtual absl::Status MakeCurrent() = 0;
   // Queues a function; on host devices only. Errors: UNSUPPORTED.
   virtual absl::Status Enqueue(std::function<void()> work) = 0;
-  // cuda_context(): the device's primary CUcontext, which lives as long as this object. cuda_stream(): a CUstream; null
-  // for the default stream. Both are null on a host device.
+  // The device's primary CUcontext, which lives as long as this object; null on a host device.
   virtual void* cuda_context() const = 0;
+  // A CUstream; null for the default stream, and on a host device.
   virtual void* cuda_stream() const = 0;
   // For internal use by the SDK; null on a host device.
   virtual cuda::Driver* driver() const = 0;
@@ -52,10 +52,13 @@ enum class DeviceHealth {
 };
 
 struct ProbedDevice {
-  // The daemon's ordinal, and this process's own ordinal (equal on a host device). The UUID is the identity.
+  // The daemon's ordinal.
   uint32_t device = 0;
+  // This process's own ordinal; equal to `device` on a host device.
   int local_ordinal = 0;
+  // The device's identity: ordinals may change when a node boots.
   std::string uuid;
+  // The product's name.
   std::string name;
   // Whether host memory stands in for a device.
   bool host = false;

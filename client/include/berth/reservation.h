@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <berth/block.h>
@@ -35,7 +36,7 @@ struct ReservationItem {
 struct ReservationOptions {
   // 1 to 64 items; items of one device are added up.
   std::vector<ReservationItem> items;
-  // Free text for people; shown as ToLabel() of it (common/label.h).
+  // Free text for display. Non-printable bytes and invalid UTF-8 become "?"; text past 128 bytes is cut off.
   std::string label;
   // How long undrawn bytes stay reserved.
   absl::Duration ttl = absl::InfiniteDuration();

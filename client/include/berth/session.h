@@ -62,10 +62,13 @@ class Session {
   // Lets processes that this process execs from now on inherit the session. Returns the environment entry to give them,
   // e.g. "BERTH_SESSION=960,961,4711,...". A process that does not inherit the fds (Python's subprocess closes them)
   // can still join while this process lives. It must then belong to the same user and PID namespace.
+  // Errors: kUnavailable when the session is over; kFailedPrecondition in a forked child, and when the environment no
+  // longer names the session that this process joined.
   absl::StatusOr<std::string> Inherit();
 
   // Ends the session at the daemon, for all of its processes. Tries no longer than `max_wait`, and no longer than
   // SessionOptions::timeout.
+  // Errors: kUnavailable, kDeadlineExceeded (no answer in time: retry); kFailedPrecondition in a forked child.
   absl::Status End(absl::Duration max_wait = absl::InfiniteDuration());
 
   // OK while the session can be used; otherwise the reason why not.

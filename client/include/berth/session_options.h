@@ -14,7 +14,7 @@ struct SessionOptions {
   // The folder of the daemon's sockets. Empty: the first of $BERTH_FOLDER; the folder of an inherited session;
   // /run/berth if it contains a daemon's socket; $XDG_RUNTIME_DIR/berth.
   std::string folder;
-  // Free text for people; shown as ToLabel() of it (common/label.h).
+  // Free text for display. Non-printable bytes and invalid UTF-8 become "?"; text past 128 bytes is cut off.
   std::string label;
   // Connect to the operator's socket, which offers the admin verbs. Without access to it Open() returns
   // kPermissionDenied.

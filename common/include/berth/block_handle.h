@@ -1,5 +1,5 @@
-// The name of a block, which one process passes to another for an import. The handle identifies the location and the
-// generations of the memory, and grants no right by itself.
+// BlockHandle: the name of a block, which one process passes to another for an import. The handle identifies the
+// location and the generations of the memory, and grants no right by itself.
 
 #ifndef BERTH_BLOCK_HANDLE_H_
 #define BERTH_BLOCK_HANDLE_H_
@@ -15,7 +15,9 @@
 namespace berth {
 
 struct BlockHandle {
+  // The node's random id.
   uint64_t node = 0;
+  // The daemon's incarnation: a handle of another incarnation is stale.
   uint64_t incarnation = 0;
   std::string device_uuid;
   BlockId block;

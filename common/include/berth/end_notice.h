@@ -1,5 +1,5 @@
-// EndNotice: why a lease ended before its holder gave it back, and who ended it. The daemon sends it to the holder; it
-// travels as numbers in a Delivery (attach_wire.h).
+// EndNotice: why a lease ended before its holder released it, and who ended it. The daemon sends it to the holder as
+// numbers in a Delivery (common/wire/attach_wire.h).
 
 #ifndef BERTH_END_NOTICE_H_
 #define BERTH_END_NOTICE_H_
@@ -26,7 +26,7 @@ enum class EndReason : uint32_t {
   kStopped = 6,
   // An operator reset the daemon.
   kReset = 7,
-  // The daemon lost the file descriptors that the lease lived in.
+  // The daemon lost the file descriptors that the lease depended on.
   kStateLost = 8,
   // The daemon, or a daemon that started since, does not know the session. Never sent: the client detects it.
   kNotResumed = 9,
@@ -41,7 +41,7 @@ inline constexpr char kLostWithDaemon[] = "lost: its memory ended with the daemo
 
 struct EndNotice {
   EndReason reason = EndReason::kUnknown;
-  // The operator's user; 0 for reasons that no operator brings about.
+  // The operator's uid; 0 for reasons that no operator causes.
   uint32_t uid = 0;
 
   friend bool operator==(const EndNotice&, const EndNotice&) = default;

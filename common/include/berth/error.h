@@ -66,7 +66,7 @@ enum class Reason {
 absl::string_view ReasonName(Reason reason);
 // Returns the reason of that name, or nothing for an unknown name.
 std::optional<Reason> ReasonFromName(absl::string_view name);
-// Returns the reason of that number, as structs between processes carry it; nothing for an unknown number.
+// Returns the reason of that number, as wire structs between processes contain it; nothing for an unknown number.
 std::optional<Reason> ReasonFromNumber(int number);
 // Returns the canonical status code of the reason.
 absl::StatusCode ReasonCode(Reason reason);

@@ -38,8 +38,8 @@ struct StatePageLayout {
   std::atomic<uint64_t> epoch;
   // 1 while a broker serves; the supervisor clears it when the broker dies.
   std::atomic<uint64_t> serving;
-  // Written by the broker: 1 while it processes a process's message. A broker that starts with 1 may follow a broker
-  // that the message killed.
+  // Written by the broker: 1 while it handles a client's message. If a broker finds 1 at its start, the message may
+  // have killed the previous broker.
   std::atomic<uint64_t> hearing;
   // Written by the supervisor: 1 while another program's processes replace the daemon's.
   std::atomic<uint64_t> upgrading;
