@@ -59,9 +59,9 @@ struct PermitOptions {
   bool exclusive = false;
   // The device that the permit names: "any" (the least loaded), "best" (the most free bytes), "highest-score",
   // "round-robin", or a device's UUID, a unique prefix of it, or its ordinal. Empty: none; each constraint below except
-  // `wait_for_device` is then an error (kInvalidArgument). If this process's CUDA_VISIBLE_DEVICES bounds the choice, the
-  // device is one of those (berth/visible_devices.h). If no device of the node satisfies the constraints, the acquire
-  // fails with NO_DEVICE.
+  // `wait_for_device` is then an error (kInvalidArgument). If this process's CUDA_VISIBLE_DEVICES bounds the choice,
+  // the device is one of those (berth/visible_devices.h). If no device of the node satisfies the constraints, the
+  // acquire fails with NO_DEVICE.
   std::string device;
   // Bytes that must be free on the device at the grant. Not reserved.
   Bytes min_free;
