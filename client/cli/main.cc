@@ -81,12 +81,12 @@ constexpr NamedVerb kVerbs[] = {{"run", &AddRun},
 // Describes to the parser the commands that `words` name, or all of them for help. Describing all would take three
 // quarters of the instructions of `berth --version`.
 void AddVerbs(Command app, const Globals& globals, std::span<char* const> words) {
-  const auto said = [&](absl::string_view word) { return absl::c_linear_search(words, word); };
+  const auto contains = [&](absl::string_view word) { return absl::c_linear_search(words, word); };
   const bool all =
-      said("--help") || said("-h") ||
-      (!said("--version") && absl::c_none_of(kVerbs, [&](const NamedVerb& verb) { return said(verb.name); }));
+      contains("--help") || contains("-h") ||
+      (!contains("--version") && absl::c_none_of(kVerbs, [&](const NamedVerb& verb) { return contains(verb.name); }));
   for (const NamedVerb& verb : kVerbs) {
-    if (all || said(verb.name)) verb.add(app, globals);
+    if (all || contains(verb.name)) verb.add(app, globals);
   }
 }
 
@@ -115,7 +115,7 @@ void LogOfGrpc(gpr_log_func_args* line) {
                         absl::StartsWith(line->message, "Attempted a blocking poll when declared non-polling");
   if (!unusable) return;
   // gRPC would now abort, with a core dump.
-  Complain("the environment's GRPC_POLL_STRATEGY is no way to poll, such as epoll1 or poll: unset it");
+  Complain("GRPC_POLL_STRATEGY in the environment names no usable poller, such as epoll1 or poll: unset it");
   ::_exit(kRunFailed);
 }
 

@@ -219,8 +219,8 @@ class Core {
   // the reason that the processes receive.
   void LifelineHungUp(absl::Time now, SessionId session, Effects* effects,
                       EndReason why = EndReason::kLifelineClosed);
-  // The processes of these channels are stopped: their waiting requests are set aside and answered PROCESS_STOPPED, and
-  // grants that they have not taken up are withdrawn. A process that continues sends its requests again.
+  // The processes of these channels are stopped: their waiting requests are skipped and answered with PROCESS_STOPPED,
+  // and grants that they have not taken up are withdrawn. A process that continues retries its requests.
   void ProcessesStopped(absl::Time now, const std::vector<ChannelId>& channels, Effects* effects);
   // The channel's connection ended though the process may live: it gets no more deliveries and may request nothing
   // more. Blocks already sent to it count as mapped until the process is gone.
@@ -316,7 +316,7 @@ class Core {
   // block.
   void BlockCreated(absl::Time now, BlockId block, const absl::Status& status, Effects* effects,
                     const IpcHandle& handle = {});
-  // The driver has the block's memory back. A failure keeps the bytes charged.
+  // The driver has taken the block's memory back. After a failure the bytes stay charged.
   void BlockReleased(absl::Time now, BlockId block, const absl::Status& status, Effects* effects);
   // A worker processes commands of an earlier broker. Called at the start and with each answer to those commands, until
   // WorkerUp(). The deadlines of driver calls then apply as for this broker's commands.
@@ -489,7 +489,7 @@ class Core {
   // Returns what must exist outside the core for the restored state.
   RestoredState WhatStands() const;
   // Resumes what was under way: resends unacknowledged deliveries and repeats commands that workers may not have
-  // received. Waiting requests keep their places until their callers return, or until a grace period ends.
+  // received. Waiting requests retain their places until their callers reconnect, or until a grace period ends.
   void Resume(absl::Time now, Effects* effects);
 
   // Checks every invariant (counts against records, caps, budgets, cross references). Returns OK, or the violation.

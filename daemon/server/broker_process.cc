@@ -459,11 +459,11 @@ void BrokerProcess::OnNotice(Notice notice) {
   if (auto* const up = std::get_if<WorkerUp>(&notice)) {
     block_manager_->WorkerIsUp(up->device, up->worker_kind, std::move(up->socket));
   } else if (auto* const monitor = std::get_if<MonitorUp>(&notice)) {
-    const absl::Status heard = monitor_client_->MonitorIsUp(std::move(monitor->socket));
+    const absl::Status watched = monitor_client_->MonitorIsUp(std::move(monitor->socket));
     // The supervisor can start another monitor later.
-    if (!heard.ok()) {
+    if (!watched.ok()) {
       Apply(core::SendWorkerCommand{.command = WorkerCommand::kKillMonitor,
-                                    .why = absl::StrCat("cannot receive from the monitor: ", heard.message())});
+                                    .why = absl::StrCat("cannot receive from the monitor: ", watched.message())});
     }
   } else if (auto* const news = std::get_if<WorkerNews>(&notice)) {
     block_manager_->OnWorkerNews(*news);

@@ -289,7 +289,8 @@ absl::Status Supervisor::OnBrokerDeath() {
   const bool wanted = begun_ && !broker_->served && how.code == kExitForWant;
   if (!broker_->served && how.code == kExitForConfiguration) {
     broker_.reset();
-    return absl::InvalidArgumentError("cannot start with this configuration: correct what the broker has named");
+    return absl::InvalidArgumentError(
+        "cannot start with this configuration: correct the mistake that the broker has logged");
   }
   const std::optional<milliseconds> pause =
       wanted ? broker_retries_.OnFailure() : broker_restarts_.OnDeath(broker_->served);

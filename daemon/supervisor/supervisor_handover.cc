@@ -274,7 +274,7 @@ absl::Status Supervisor::Resume(HeldFds stored, StoreRecord record) {
   BERTH_RETURN_IF_ERROR(OpenRecord());
   folder_.KeepSockets();
   held_ = std::move(stored);
-  Log("supervisor and broker died at once; resuming with %zu fds stored with the service manager", held_.size());
+  Log("supervisor and broker died together; resuming with %zu fds stored with the service manager", held_.size());
   store_.emplace(std::move(record), SendToServiceManager);
   store_->RecordStored(held_);
   BERTH_RETURN_IF_ERROR(HoldFolder());

@@ -224,7 +224,7 @@ TEST_F(CtestTest, InvalidOrMissingCtestDeviceIsRejected) {
   EXPECT_EQ(gone.Wait(), 125);
   Subprocess wrong = Start({"/usr/bin/env", "CTEST_RESOURCE_GROUP_COUNT=many", "/bin/sh", "-c",
                             "exec $BERTH ctest-run -- true 2>&1"});
-  EXPECT_EQ(wrong.ReadAll(), "berth: CTEST_RESOURCE_GROUP_COUNT=\"many\" is not what CTest writes\n");
+  EXPECT_EQ(wrong.ReadAll(), "berth: CTEST_RESOURCE_GROUP_COUNT=\"many\" does not have the form that CTest writes\n");
   EXPECT_EQ(wrong.Wait(), 125);
 }
 

@@ -271,7 +271,7 @@ void Simulation::CheckDetached() {
     if (processes_.contains(what.channel)) asking.insert(processes_.at(what.channel).session);
   }
   for (const WaiterView& waiter : core_->ListWaiters(Admin(), "")) {
-    // A request that was set aside waits without a call.
+    // A skipped request waits without a call.
     if (options_.pauses && waiter.stopped) continue;
     if (!asking.contains(waiter.session)) Fail("one waits for whom nobody asks any more");
   }

@@ -18,7 +18,7 @@ namespace {
 constexpr char kGroup[] = "CTEST_RESOURCE_GROUP_";
 
 absl::Status Wrong(const std::string& name, absl::string_view value) {
-  return absl::InvalidArgumentError(absl::StrCat(name, "=\"", value, "\" is not what CTest writes"));
+  return absl::InvalidArgumentError(absl::StrCat(name, "=\"", value, "\" does not have the form that CTest writes"));
 }
 
 absl::Status NotSet(const std::string& name, const std::string& other, absl::string_view value) {

@@ -32,7 +32,7 @@ namespace {
 // More names make the line unreadable.
 constexpr size_t kMaxNamed = 4;
 
-// " (3 stopped)"; empty if no waiter is set aside.
+// " (3 stopped)"; empty if no waiter is skipped.
 std::string DescribeStopped(const v1::Pool& pool) {
   return pool.stopped_waiters() == 0 ? "" : absl::StrCat(" (", pool.stopped_waiters(), " stopped)");
 }
@@ -246,8 +246,8 @@ std::string DescribeCause(const v1::WaitExplanation& wait) {
     case v1::WaitExplanation::ROOM:
       return "the bytes that the request would reserve are not free";
     case v1::WaitExplanation::STOPPED:
-      return "the waiting process is stopped, or has not returned since the daemon's restart: Berth grants it nothing "
-             "until it continues (fg, kill -CONT), and it keeps its place";
+      return "the waiting process is stopped, or has not reconnected since the daemon's restart: Berth grants it "
+             "nothing until it continues (fg, kill -CONT); its place in the queue stays reserved";
     case v1::WaitExplanation::CLIENT_CAP:
       return "more units are out than the client's environment allows";
     default:

@@ -222,7 +222,7 @@ ExitStatus NotAcquired(const Globals& globals, const Options& options, const Exi
 ExitStatus Acquire(const Globals& globals, const Options& options) {
   absl::Status sensible = Check(options.request);
   if (sensible.ok() && options.shell == globals.json) {
-    sensible = absl::InvalidArgumentError("expected one of --shell (and eval of the output) and --json");
+    sensible = absl::InvalidArgumentError("expected one of --shell (then evaluate the output) and --json");
   }
   if (!sensible.ok()) {
     Report(sensible);

@@ -72,14 +72,14 @@ absl::Status Inspector::WatchDevices(
   // A watch that the daemon dropped for reading too slowly resumes where it was.
   v1::WatchDevicesRequest request;
   while (true) {
-    bool heard = false;
+    bool received = false;
     const absl::Status status =
         core.Call({.deadline = absl::InfiniteFuture(), .cancellation = cancellation_},
                   [&](grpc::ClientContext* context) -> grpc::Status {
                     const auto stream = core.stubs().Of<v1::DeviceService>().WatchDevices(context, request);
                     v1::WatchDevicesResponse devices;
                     while (wanted && stream->Read(&devices)) {
-                      heard = true;
+                      received = true;
                       request.set_resume_token(devices.resume_token());
                       wanted = on_devices(devices);
                     }
@@ -90,7 +90,7 @@ absl::Status Inspector::WatchDevices(
                   });
     if (!wanted) return absl::OkStatus();
     // A stopping daemon ends the watch. Wait for a daemon that has served this watch before.
-    const bool served = heard || (!request.resume_token().empty() && core.Check().ok());
+    const bool served = received || (!request.resume_token().empty() && core.Check().ok());
     if (!absl::IsUnavailable(status) || !served) return status;
   }
 }

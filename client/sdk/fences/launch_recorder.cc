@@ -55,7 +55,7 @@ class LaunchRecorder::Launch {
   const std::vector<BlockId>& torn() const;
 
  private:
-  enum class State { kNoting, kOpen, kOver };
+  enum class State { kRecording, kOpen, kOver };
 
   // Stores the first misuse; later ones are ignored.
   void Misuse(absl::string_view why);
@@ -68,7 +68,7 @@ class LaunchRecorder::Launch {
 
   Stream& stream_;
   const RecorderMode mode_;
-  State state_ = State::kNoting;
+  State state_ = State::kRecording;
   absl::Status misuse_;
   internal::TrackedLaunch launch_;
   // The lease states of `launch_.uses`, at the same indices.
@@ -87,7 +87,7 @@ void LaunchRecorder::Launch::Untracked() {
 }
 
 void LaunchRecorder::Launch::RecordUse(const Recordable& used, UseAccess access) {
-  if (state_ != State::kNoting) return Misuse("a use was recorded after the preflight");
+  if (state_ != State::kRecording) return Misuse("a use was recorded after the preflight");
   if (used.fences != stream_.fences_.get()) return Misuse("the block belongs to another session");
   if (used.read_only && Writes(access)) return Misuse("a write through a read-only mapping");
   for (TrackedUse& use : launch_.uses) {
@@ -160,7 +160,7 @@ const std::vector<BlockId>& LaunchRecorder::Launch::torn() const {
 }
 
 absl::Status LaunchRecorder::Launch::Preflight(absl::Duration patience) {
-  if (state_ != State::kNoting) Misuse("a launch takes only one preflight");
+  if (state_ != State::kRecording) Misuse("a launch takes only one preflight");
   BERTH_RETURN_IF_ERROR(misuse_);
   if (launch_.uses.empty()) return absl::OkStatus();
   BERTH_RETURN_IF_ERROR(CheckLeases());
@@ -182,7 +182,7 @@ void LaunchRecorder::Launch::Abandon() {
 }
 
 absl::Status LaunchRecorder::Launch::Commit() {
-  if (state_ == State::kNoting && !launch_.uses.empty()) Misuse("a commit needs a preflight before the launch");
+  if (state_ == State::kRecording && !launch_.uses.empty()) Misuse("a commit needs a preflight before the launch");
   if (state_ != State::kOpen) return misuse_;
   state_ = State::kOver;
   // If either step fails, the end of the launch is unknown: its uses stay open.

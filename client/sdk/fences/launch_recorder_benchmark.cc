@@ -42,10 +42,10 @@ class NoDaemon final : public internal::FenceDaemon {
   }
   void CloseStream(uint32_t) override {}
   absl::StatusOr<RemotePrepared> Prepare(uint32_t, absl::Span<const RemoteUse>, absl::Duration) override {
-    return absl::UnimplementedError("nobody shares a block");
+    return absl::UnimplementedError("no process shares a block");
   }
   absl::StatusOr<std::vector<BlockId>> Finish(UseId, uint64_t) override {
-    return absl::UnimplementedError("nobody shares a block");
+    return absl::UnimplementedError("no process shares a block");
   }
   void Abandon(UseId) override {}
 

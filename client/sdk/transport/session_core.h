@@ -264,7 +264,7 @@ class SessionCore {
   absl::Status Retry(const CallLimits& limits, absl::FunctionRef<absl::Status()> once);
   // Returns WAIT_TIMED_OUT where the wait's limit passed while this process was stopped, and else `status`.
   static absl::Status JudgeLate(const CallLimits& limits, absl::Status status);
-  // Waits while the calls are set aside.
+  // Waits while the calls are paused.
   void AwaitContinue() ABSL_LOCKS_EXCLUDED(pause_mu_);
   // Returns the error of a call whose deadline has passed, or that got no connection.
   absl::Status NoAnswer() const;

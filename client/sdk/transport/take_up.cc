@@ -1,4 +1,4 @@
-// SessionCore: the take-up of grants, and calls that are set aside while this process is stopped.
+// SessionCore: the take-up of grants, and calls that pause while this process is stopped.
 
 #include <utility>
 

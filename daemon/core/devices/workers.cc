@@ -421,14 +421,14 @@ void Workers::ContextMeasured(StepContext& step, uint32_t ordinal, Bytes bytes) 
   const auto found = core_.devices.all().find(ordinal);
   if (found == core_.devices.all().end() || found->second.context.state != DeviceState::kReady) return;
   Device& device = found->second;
-  const bool said = bytes > Bytes();
+  const bool measured = bytes > Bytes();
   // Without a measurement the daemon's context counts as much as the configured one.
-  device.account.set_daemon(said ? bytes : device.context_cost());
+  device.account.set_daemon(measured ? bytes : device.context_cost());
   // Measured once for each device model and persisted: the context of any process costs as much.
   for (auto& [other_ordinal, other] : core_.devices.all()) {
     if (other.config.name != device.config.name) continue;
     step.journal->Touch(RecordKind::kDevice, other_ordinal);
-    if (!said || !other.config.measure_context) continue;
+    if (!measured || !other.config.measure_context) continue;
     other.context_bytes = bytes;
     core_.devices.placement().SetContext(other_ordinal, bytes);
   }

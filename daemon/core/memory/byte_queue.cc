@@ -17,8 +17,8 @@ namespace {
 
 // Usual upper bound of a worker's restart.
 constexpr absl::Duration kRebuildRetry = absl::Seconds(1);
-// Longest time for which bytes are kept for a process that was told to call again. A process that runs calls again
-// within a millisecond; a machine under load may delay the process by a few hundred.
+// Longest time for which bytes stay reserved for a process that must retry its call. A running process retries within a
+// millisecond; a loaded machine may delay it by a few hundred milliseconds.
 constexpr absl::Duration kInvitation = absl::Milliseconds(500);
 
 }  // namespace

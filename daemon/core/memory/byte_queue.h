@@ -39,15 +39,15 @@ class ByteQueue final : public WaitPlace {
   // Returns what the request lacks, if the capacity in `reserved` is reserved for others.
   Shortage Assess(const Waiting& waiting, const ReservedBudgets& reserved);
   void RecordPasses(StepContext& step, const Waiting& waiting, ReservedBudgets* reserved);
-  // Returns the budgets whose free bytes are kept for requests of this queue.
+  // Returns the budgets whose free bytes are reserved for requests of this queue.
   ReservedBudgets Reserved();
   // Releases warm blocks where that frees capacity for the request.
   void TrimFor(StepContext& step, const Waiting& waiting, const Shortage& shortage);
   absl::Status RefuseOver(const Shortage& shortage);
   // Removes the request, returns its drawn bytes and answers it with `why`. Requires: the request waits.
   void TurnAway(StepContext& step, const RequestId& request, const absl::Status& why);
-  // The process of the request is stopped: nothing is kept for the request until a call waits for it again. Requires:
-  // the request waits, and its process sends it again after PROCESS_STOPPED (RequestTag::takes_up).
+  // Skips a request whose process is stopped: nothing is reserved for the request until a call waits for it again.
+  // Requires: the request waits, and its process retries it after PROCESS_STOPPED (RequestTag::takes_up).
   void SkipStopped(StepContext& step, const RequestId& request);
   // Visits the processes of the requests that may be skipped.
   void ForEachProcess(absl::FunctionRef<void(ChannelId)> visit) const;

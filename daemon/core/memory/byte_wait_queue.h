@@ -89,7 +89,7 @@ class ByteWaitQueue {
     // Passes after which the queue reserves capacity for a waiter, and the longest such reservation.
     uint64_t passes_before_reserve = 0;
     absl::Duration reserve_time;
-    // Longest time for which capacity is kept for an invited request.
+    // Longest time for which capacity stays reserved for an invited request.
     absl::Duration invitation_time;
     // Limits of the waiters for one device: all users together, and operators.
     uint64_t places_per_device = SharedCount::kUnlimited;

@@ -1,4 +1,4 @@
-// Requests that wait for bytes, and their processes that may be stopped: no bytes are kept for a stopped process.
+// Requests for bytes whose processes may be stopped: no bytes are reserved for a stopped process.
 
 #include <vector>
 
@@ -65,7 +65,7 @@ TEST_F(CoreStoppedByteWaiterTest, WaiterCallsAgainBeforeItIsServed) {
   h_.now += absl::Milliseconds(100);
   FreeHeld();
   EXPECT_TRUE(MustCallAgain(first));
-  EXPECT_FALSE(h_.Answered(second)) << "the bytes are kept for the first";
+  EXPECT_FALSE(h_.Answered(second)) << "the bytes are reserved for the first";
   const CallId again = AskAgain(a);
   EXPECT_TRUE(Granted(again));
   EXPECT_FALSE(h_.Answered(second));

@@ -89,7 +89,7 @@ std::optional<Admitted> Requests::Admit(StepContext& step, CallId call, const Ca
           Refuse(Reason::kCancelled, "request {sequence} of channel {channel}: a later call waits for the answer",
                  {{"channel", request.channel.value()}, {"sequence", request.sequence}}));
   }
-  // A request that was set aside keeps the deadline of its first call.
+  // A skipped request retains the deadline of its first call.
   const bool resumes = skipped_.contains(request);
   if (pending.place != nullptr && !resumes && pending.place->SetDeadline(request, pending.ticket, deadline)) {
     core_.Expire(step);
@@ -111,11 +111,11 @@ void Requests::Answer(StepContext& step, const RequestId& request, absl::StatusO
   RequestMemory& memory = *pending->second.memory;
   MarkNotWaiting(pending->second);
   pending_.erase(pending);
-  const bool unheard = detached_requests_.erase(request) > 0 && !call;
-  // The process of a request that was set aside fetches its answer when it continues.
+  const bool unreceived = detached_requests_.erase(request) > 0 && !call;
+  // The process of a skipped request fetches its answer when the process continues.
   skipped_.erase(request);
   // Do not cache a refusal that no client received; a retry is evaluated again.
-  if (absl::IsUnavailable(response.status()) || (unheard && !response.ok())) {
+  if (absl::IsUnavailable(response.status()) || (unreceived && !response.ok())) {
     memory.Erase(request.sequence);
   } else {
     memory.Answer(request.sequence, response);
@@ -207,8 +207,8 @@ void Requests::Skip(StepContext& step, const RequestId& request) {
 
 absl::Status Requests::ProcessStopped(const RequestId& request) {
   return Refuse(Reason::kProcessStopped,
-                "request {sequence} of channel {channel} was set aside until its process shows that it is not stopped: "
-                "send the request again to continue the wait",
+                "request {sequence} of channel {channel} is skipped until its process proves that it is not stopped: "
+                "retry with the same sequence to continue the wait",
                 {{"channel", request.channel.value()}, {"sequence", request.sequence}});
 }
 

@@ -54,12 +54,12 @@ class Requests {
   // Leave() that also erases the requests from memory: a retry is a new request.
   void Dismiss(StepContext& step, const std::vector<RequestId>& requests, const absl::Status& status);
   std::vector<RequestId> PendingOf(const Channel& channel) const;
-  // Sets the pending request aside, because its process is stopped or has to show that it is not: answers its call with
-  // PROCESS_STOPPED. The request keeps its place, until a call waits for it again.
+  // Skips the pending request until a call waits for it again, because its process is stopped or must prove that it is
+  // not: answers its call with PROCESS_STOPPED. The request stays at its place.
   void Skip(StepContext& step, const RequestId& request);
   bool IsSkipped(const RequestId& request) const { return skipped_.contains(request); }
   static absl::Status ProcessStopped(const RequestId& request);
-  // Makes an answered request pending again, set aside. The caller then calls SetPlace(). Returns false if that is
+  // Makes an answered request pending again, as skipped. The caller then calls SetPlace(). Returns false if that is
   // impossible: the process has settled the request, or its tenant may have no further waiter. Then the answer is
   // forgotten, and a retry is a new request.
   bool Reopen(StepContext& step, const RequestId& request);

@@ -131,7 +131,7 @@ struct PoolView {
   uint64_t out_without_device = 0;
   uint64_t holders = 0;
   uint64_t waiters = 0;
-  // Number of waiters among them that are set aside (WaiterView::stopped).
+  // Number of waiters among them that are skipped (WaiterView::stopped).
   uint64_t stopped = 0;
   uint64_t peak = 0;
   uint64_t granted_total = 0;
@@ -207,7 +207,7 @@ struct WaiterView {
   DeviceConstraint device;
   absl::Time since;
   ProcessInfo process;
-  // The waiter is set aside, because its process is stopped or has not returned to this broker: it is granted nothing.
+  // The waiter is skipped, because its process is stopped or has not reconnected to this broker: it is granted nothing.
   bool stopped = false;
 };
 

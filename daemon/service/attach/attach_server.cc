@@ -184,13 +184,13 @@ void AttachServer::OnReadable(const ConnectionPtr& connection) {
   for (int i = 0; i < kMessagesPerEvent; ++i) {
     // A channel's message is consumed after the core has processed it: the process sends it once, and a broker that
     // ends in between leaves it to the next broker.
-    bool heard = false;
+    bool handled = false;
     if (connection->channel && !std::exchange(connection->cautious, false)) {
       const absl::StatusOr<Message> next = PeekMessage(connection->socket.get());
       // A message that arrives from here on must not be consumed before it is processed.
       if (IsWouldBlock(next.status())) return;
-      heard = next.ok();
-      if (heard) {
+      handled = next.ok();
+      if (handled) {
         hearing_->store(1, std::memory_order_relaxed);
         OnMessage(connection, *next, next->fds_lost ? 1 : 0);
       }
@@ -205,7 +205,7 @@ void AttachServer::OnReadable(const ConnectionPtr& connection) {
     hearing_->store(0, std::memory_order_relaxed);
     for (UniqueFd& fd : fds) loop_.Close(std::move(fd));
     if (message.ok()) {
-      if (!heard) OnMessage(connection, *message, fds.size());
+      if (!handled) OnMessage(connection, *message, fds.size());
     } else if (absl::IsDataLoss(message.status())) {
       Refuse(connection,
              berth::Refuse(

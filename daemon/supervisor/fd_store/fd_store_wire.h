@@ -149,7 +149,7 @@ struct Facts {
   // Limit on fds in the supervisor's fd store, all kinds together.
   uint64_t fd_store_limit = 0;
   // Non-zero if a broker of this incarnation has served: the broker restores its persisted state. kBegunBeforeALoss if
-  // supervisor and broker have died at once since, or a Put arrived without its fd. A missing fd then does not prove
+  // supervisor and broker have died together since, or a Put arrived without its fd. A missing fd then does not prove
   // that its object is gone. kBegunElsewhere if, in addition, a daemon in another PID namespace recorded the processes.
   uint64_t begun = 0;
 };

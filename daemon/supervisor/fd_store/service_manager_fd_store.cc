@@ -143,9 +143,9 @@ void ServiceManagerFdStore::Put(MonotonicTime now, Key key) {
   } else if (IsOfProcess(key.kind)) {
     processes_left_out_[key.id].insert(key);
   }
-  if (std::exchange(said_full_, true)) return;
-  Log("the service manager's fd store is full with %zu sessions and %zu processes; others end if supervisor and "
-      "broker die at once",
+  if (std::exchange(reported_full_, true)) return;
+  Log("the service manager's fd store is full with %zu sessions and %zu processes; further ones end if supervisor "
+      "and broker die at the same time",
       lifelines_.size(), processes_.size());
 }
 
@@ -180,7 +180,7 @@ void ServiceManagerFdStore::Leave(MonotonicTime now, Key key) {
   } else {
     own_.erase(key);
   }
-  if (lifelines_left_out_.empty() && processes_left_out_.empty()) said_full_ = false;
+  if (lifelines_left_out_.empty() && processes_left_out_.empty()) reported_full_ = false;
 }
 
 void ServiceManagerFdStore::Due(MonotonicTime when) { due_ = std::min(due_, when); }

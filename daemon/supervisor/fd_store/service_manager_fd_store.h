@@ -1,4 +1,4 @@
-// ServiceManagerFdStore: fds that the service manager holds for the daemon, in case supervisor and broker die at once.
+// ServiceManagerFdStore: fds that the service manager holds for the daemon, in case supervisor and broker die together.
 // The fds are listening sockets, pages, each session's lifeline, and the channel, pidfd and page of each of a session's
 // processes. The next supervisor starts with these fds and continues. Blocks are never among them: the last close of a
 // block is a driver call.
@@ -9,7 +9,7 @@
 //   if (store.Drop(now, key)) ...                  // Attend() reports when the manager has released it, too
 //   ... until wake(), or until fd() hangs up: for (Key key : store.Attend(now, held)) ...
 //
-// The store has 1,024 places. A session or process without a place ends when supervisor and broker die at once; the
+// The store has 1,024 places. A session or process without a place ends when supervisor and broker die together; the
 // constants below state the rule. An fd that is held only for a moment is never sent (kPause). Sending is paced,
 // because the receiver is the machine's first process. docs/design/0025 gives the reasons.
 
@@ -122,7 +122,7 @@ class ServiceManagerFdStore {
   std::set<uint64_t> lifelines_left_out_;
   std::map<uint64_t, std::set<fd_store::Key>> processes_left_out_;
   // The full store was logged; reset once every session and process has a place.
-  bool said_full_ = false;
+  bool reported_full_ = false;
 
   std::set<fd_store::Key> outgoing_;
   std::set<fd_store::Key> removals_;

@@ -269,7 +269,7 @@ TEST(StoreRecordTest, RecordBelongsToNodeAndServingDaemon) {
   const StoreRecord again = *StoreRecord::Map(fd.get());
   EXPECT_TRUE(again.Check(kNode).ok());
   record.End();
-  EXPECT_THAT(again.Check(kNode).message(), "the store record's daemon has stopped orderly");
+  EXPECT_THAT(again.Check(kNode).message(), "the store record's daemon has shut down cleanly");
 }
 
 TEST(StoreRecordTest, RecordOfOtherBootOrInvalidIsRejected) {

@@ -73,7 +73,7 @@ absl::Status StoreRecord::Check(uint64_t node) const {
   if (of != boot) return absl::FailedPreconditionError("the store record is of another boot");
   if (layout_->pids != pids) return absl::FailedPreconditionError("the store record is of another PID namespace");
   if (layout_->node != node) return absl::FailedPreconditionError("the store record is of another node");
-  if (layout_->over != 0) return absl::FailedPreconditionError("the store record's daemon has stopped orderly");
+  if (layout_->over != 0) return absl::FailedPreconditionError("the store record's daemon has shut down cleanly");
   if (layout_->begun == 0) return absl::FailedPreconditionError("the store record's daemon never served");
   return absl::OkStatus();
 }
