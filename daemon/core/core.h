@@ -117,8 +117,8 @@ struct DeviceConfig {
   std::string name;
   MemoryKind kind = MemoryKind::kHost;
   uint64_t generation = 1;
-  // Whether the device offers CUDA_IPC blocks; if not, the reason in prose. `context_generation` is the generation of
-  // the memory that the device's context worker makes.
+  // Whether the device offers CUDA_IPC blocks; if not, the reason as text for people. `context_generation` is the
+  // generation of the memory that the device's context worker makes.
   bool cuda_ipc = true;
   std::string why_no_cuda_ipc;
   uint64_t context_generation = 0;
@@ -306,13 +306,13 @@ class Core {
   void Forget(absl::Time now, CallId call, const Caller& caller, uint64_t sequence, Effects* effects);
 
   // The call's connection or deadline ended: the call is answered CANCELLED. A waiting request leaves without a trace
-  // (a retry of the same request queues anew). A request whose block is being made continues, for a retry or a Forget
+  // (a retry of the same request queues again). A request whose block is being made continues, for a retry or a Forget
   // to find. An answered call is ignored.
   void CancelCall(absl::Time now, CallId call, Effects* effects);
 
   // ---- Workers --------------------------------------------------------------------------------------------
 
-  // The worker made the block, or could not. An unwanted block is released again. `handle` is the handle of a CUDA_IPC
+  // The worker made the block, or could not. An unwanted block is released. `handle` is the handle of a CUDA_IPC
   // block.
   void BlockCreated(absl::Time now, BlockId block, const absl::Status& status, Effects* effects,
                     const IpcHandle& handle = {});
@@ -323,12 +323,12 @@ class Core {
   void WorkerAtWork(absl::Time now, uint32_t device, WorkerKind worker_kind, Effects* effects);
   // No process has the fd of a block that was made: the block is freed and its importers are recalled.
   void BlockLost(absl::Time now, BlockId block, Effects* effects);
-  // A worker serves the device (again): the commands for blocks in the making are sent again.
+  // A worker serves the device (again): the commands for blocks being created are sent again.
   void WorkerUp(absl::Time now, uint32_t device, WorkerKind worker_kind, Effects* effects);
   // Takes a reading of the device's driver. A reading older than the last is ignored.
   void DeviceRead(absl::Time now, uint32_t device, const DeviceReading& reading, Effects* effects);
   // Takes the monitor's report on a device. A device that the driver has lost goes out of service, and its generation
-  // moves. A device that returns goes on probation.
+  // rises. A device that returns goes on probation.
   void DeviceSurveyed(absl::Time now, uint32_t device, const DeviceSurvey& survey, Effects* effects);
   // The monitor is up, and its reports on each device are due; or it is down.
   void MonitorUp(absl::Time now, Effects* effects);
@@ -337,11 +337,11 @@ class Core {
   void ContextMeasured(absl::Time now, uint32_t ordinal, Bytes bytes, Effects* effects);
   // A worker of the device died; the next worker gets its unanswered commands. A caller that knows that a block's fd
   // died with the worker calls BlockReleased() afterwards. `state` is kRebuilding where a new worker follows. kStopped:
-  // none follows until an operator acts, so requests for blocks in the making are refused. kIdle: the next request for
+  // none follows until an operator acts, so requests for blocks being created are refused. kIdle: the next request for
   // a context worker has one started. The memory that a context worker made is lost with it, unless the worker is
   // abandoned.
   void WorkerDown(absl::Time now, uint32_t device, WorkerKind worker_kind, DeviceState state, Effects* effects);
-  // Takes the supervisor's report on a worker, before the WorkerUp() or WorkerDown() that it belongs to. A moved
+  // Takes the supervisor's report on a worker, before the WorkerUp() or WorkerDown() that it belongs to. A higher
   // generation makes earlier blocks stale: they stay charged until their owners free them, and can no longer be
   // imported.
   void ReportDevice(absl::Time now, uint32_t device, WorkerKind worker_kind, const DeviceReport& report,
@@ -365,8 +365,8 @@ class Core {
 
   // Returns the time when Tick() is due next; InfiniteFuture for never.
   absl::Time next_deadline() const;
-  // Expires waiters and reservations, resumes frees whose uses have ended, and has workers ended that hang or are not
-  // needed. An early or late call is harmless.
+  // Expires waiters and reservations, resumes frees whose uses have ended, and requests the end of workers that hang or
+  // are not needed. An early or late call is harmless.
   void Tick(absl::Time now, Effects* effects);
   // Grants no permit from now on. Answers `call`, an operator's, once no permit is out and no session owns a live
   // block, or at `deadline`. The daemon then stops. Cancelling the call before that resumes grants.
@@ -416,7 +416,7 @@ class Core {
   // Replaces the device's context worker; its memory is lost. Errors: DEVICE_STOPPED for a stopped device; EXPORT_KIND
   // for a device that has no context worker.
   absl::StatusOr<DeviceView> RestartContext(absl::Time now, uint32_t device, Effects* effects);
-  // The device's memory is lost, as after a reset of the card: its generation moves and its worker is replaced.
+  // The device's memory is lost, as after a reset of the card: its generation rises and its worker is replaced.
   absl::StatusOr<DeviceView> ResetDevice(absl::Time now, uint32_t device, Effects* effects);
   // The device is gone from the node: nothing is served from it any more.
   absl::StatusOr<DeviceView> DropDevice(absl::Time now, uint32_t device, Effects* effects);

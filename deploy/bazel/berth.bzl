@@ -34,11 +34,11 @@ def _deps(deps, precompiled):
         return deps
     return deps + _precompiles([_PRECOMPILED], [])
 
-# Most of the time of a short source goes to the project's headers that it includes. `units` sources, each including a
-# run of the given ones, parse those headers once a run. Builds without the precompiled header, as with gcc, compile
-# each source by itself, so that it includes what it uses.
+# Parsing the project's headers takes most of the compile time of a short source. With `units`, that many generated
+# sources each include several of the given sources, and so parse the headers once for all of these. Builds without the
+# precompiled header, as with gcc, compile each source separately, which verifies its includes.
 def _units(name, srcs, units, testonly):
-    """Returns the sources of a target and what they depend on: `srcs`, or with `units` that many that include them."""
+    """Returns a target's sources and their dependencies: `srcs`, or `units` generated sources that include them."""
     if not units:
         return srcs, []
     headers = [src for src in srcs if src.endswith(".h")]
@@ -82,7 +82,7 @@ def berth_cc_binary(name, copts = [], deps = [], precompiled = True, linkshared 
         **kwargs
     )
 
-# The timeout of a test by its size: one step above Bazel's own, as two tests run at once on machines with other load.
+# The timeout of a test by its size: one step above Bazel's default, because two tests run at once on loaded machines.
 _TIMEOUTS = {"small": "moderate", "medium": "long", "large": "eternal"}
 
 def berth_cc_test(

@@ -175,7 +175,7 @@ class SessionCore {
    public:
     CallHooks(SessionCore* core, const CallLimits& limits, grpc::ClientContext* context);
 
-    // Whether the attempt was cancelled for want of a connection.
+    // Whether the attempt was cancelled because it got no connection.
     bool unconnected() const { return unconnected_; }
 
    private:
@@ -199,10 +199,9 @@ class SessionCore {
   // Writes the request's number, and has Call() take the request's grant up.
   void FillToTakeUp(const OpenRequest& open, v1::RequestTag* tag, CallLimits* limits);
   // Takes up the grant of a call that has succeeded. Errors: PROCESS_STOPPED if the daemon has withdrawn the grant: the
-  // call is sent again. kResourceExhausted if this process cannot take grants up: the caller has the request forgotten.
+  // call is sent again. kResourceExhausted if this process cannot take grants up: the caller must forget the request.
   absl::Status TakeUp(const CallLimits& limits);
-  // Has the daemon set the waiting calls of Call() aside, before this process stops. They are sent again after
-  // ContinueWaits().
+  // Makes the daemon skip the waiting calls of Call(), before this process stops. ContinueWaits() sends them again.
   void PauseWaits() ABSL_LOCKS_EXCLUDED(pause_mu_);
   void ContinueWaits() ABSL_LOCKS_EXCLUDED(pause_mu_);
 

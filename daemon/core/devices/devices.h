@@ -69,18 +69,19 @@ class Devices {
   absl::StatusOr<Device*> FindServing(uint32_t ordinal, const std::string& uuid);
   // Returns the bytes that a block of `bytes` takes on the device.
   absl::StatusOr<Bytes> Measure(const Device& device, Bytes bytes) const;
-  // Has workers ended that exceed the deadline of a driver call.
+  // Requests the end of workers whose driver call exceeds its deadline.
   void EndHungWorkers(StepContext& step);
-  // Emits the command. The next worker gets the worker's commands; both workers' where the order is about the device.
+  // Emits the command. The next worker receives the worker's unanswered commands; for a command that concerns the whole
+  // device, those of both its workers.
   void SendCommand(StepContext& step, Device& device, WorkerKind worker_kind, WorkerCommand command,
                    const std::string& why);
-  // Emits DevicesChanged, and has the plans compared with the devices at the end of the step.
+  // Emits DevicesChanged, and marks the plans for a comparison with the devices at the end of the step.
   void MarkDevicesChanged(StepContext& step);
   static absl::Status OutOfService(const Device& device, WorkerKind worker_kind);
   static absl::Status Draining(const Device& device);
   // Recomputes NVLink islands; a dropped device forms its own.
   void UpdateIslands();
-  // Has a monitor ended that no longer reports on a device.
+  // Requests the end of a monitor that no longer reports on a device.
   void EndHungMonitor(StepContext& step);
   bool WriteDevice(uint64_t ordinal, ArchiveWriter& archive) const;
   void ReadDevice(uint64_t ordinal, ArchiveReader& archive);
@@ -98,7 +99,7 @@ class Devices {
   void Add(const DeviceConfig& config);
   // Returns the earliest time at which a device needs a Tick().
   absl::Time next_deadline() const;
-  // Has the placement compared with every device, after they were restored.
+  // Marks every device for a comparison with the placement, after a restore.
   void FinishRestoring();
 
  private:
@@ -112,7 +113,7 @@ class Devices {
   bool IsPlaced(const Device& device) const;
   // Finds a device for the operator's verbs. Errors: NOT_FOUND, DEVICE_STOPPED (dropped).
   absl::StatusOr<Device*> FindForOperator(uint32_t device);
-  // Brings stopped workers back, after a self-test of the device.
+  // Returns stopped workers to service, after a self-test of the device.
   void Enable(StepContext& step, Device& device);
   // Refuses the requests that wait for new bytes on the device.
   void RefuseDrained(StepContext& step, Device& device);

@@ -51,7 +51,7 @@ class Workers {
   static absl::Status CheckHasContext(const Device& device);
   // Chooses the export kind of a block for the caller. Errors: EXPORT_KIND.
   absl::StatusOr<ExportKind> ChooseKind(const Device& device, const ExportKinds& kinds) const;
-  // Has the device's context worker started if it is idle and a request waits for it.
+  // Starts the device's context worker if it is idle and a request waits for it.
   void StartContextIfWanted(StepContext& step, Device& device);
   // Updates the context worker's idle deadline after a change of its blocks or its state.
   void MarkContextNeed(StepContext& step, Device& device);
@@ -66,7 +66,7 @@ class Workers {
   void EndHolds(StepContext& step);
   // Returns when EndHolds() is due; InfiniteFuture for never.
   absl::Time next_deadline() const { return ended_.next_deadline(); }
-  // The worker makes nothing any more: refuses the requests that wait for it.
+  // Refuses the requests that wait for a worker that creates no more blocks.
   void RefuseWaiting(StepContext& step, Device& device, WorkerKind worker_kind);
 
   // Answers the call that waits for retried releases. Returns whether there is such a call.

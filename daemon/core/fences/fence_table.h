@@ -93,7 +93,7 @@ class FenceTable {
   void Leave(const FenceStep& step, const RequestId& request);
   bool Waits(const RequestId& request) const { return tickets_.contains(request); }
 
-  // Ends queued prepares whose deadline has passed with BLOCK_IN_USE, which names the process in the way.
+  // Ends queued prepares whose deadline has passed with BLOCK_IN_USE, which names the process that blocks them.
   void Expire(const FenceStep& step);
   // Returns the earliest deadline; InfiniteFuture if nothing is queued.
   absl::Time next_deadline() const;
@@ -119,7 +119,7 @@ class FenceTable {
 
   // Returns whether a process died while writing the block and no process has written it since.
   bool Torn(BlockId block) const;
-  // Clears the torn state: a caller with knowledge of the content declares the block whole.
+  // Clears the torn state: a caller with knowledge of the content declares the block consistent.
   void ClearTorn(BlockId block);
   // Returns the waits for the block's finished uses that have not ended yet.
   std::vector<FenceWait> Pending(BlockId block, const ReadFenceValues& read);

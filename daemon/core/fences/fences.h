@@ -59,7 +59,7 @@ class Fences final : public WaitPlace {
 
   // Schedules a check of the session at the next poll, which finishes it if it is over.
   void LookAtLater(StepContext& step, SessionId session);
-  // Delivers the process's page for the request, and has the page made if there is none.
+  // Delivers the process's page for the request, and creates the page if there is none.
   void SendOwnPage(StepContext& step, const RequestId& request);
   // Whether a process other than `importer` tracks the block alone and has streams; asks it to hand over.
   bool AwaitHandOver(StepContext& step, Block& block, ChannelId importer);
@@ -82,7 +82,7 @@ class Fences final : public WaitPlace {
   void ReadRecord(const RecordKey& key, ArchiveReader& archive) { fences_.ReadRecord(key, archive); }
   // Abandons the use of a forgotten request. Returns whether there was such a use.
   bool Abandon(StepContext& step, ChannelId channel, UseId use);
-  // Has the import wait until the block was handed over.
+  // Makes the import wait until the block has been handed over.
   void AwaitImport(StepContext& step, const RequestId& request, BlockId block, bool read_only);
   // Answers the prepares that requests which left had blocked.
   void AnswerLeft(StepContext& step);

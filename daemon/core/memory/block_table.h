@@ -58,14 +58,14 @@ struct Block {
   // Handle of a CUDA_IPC block that was made. Never shown.
   IpcHandle ipc_handle;
   BlockPhase phase = BlockPhase::kWarming;
-  // In the making or retired: the worker has the command and has not answered.
+  // Being created or retired: the worker has the command and has not answered.
   bool asked = false;
   // The number of that command among all workers' commands; 0 if no worker executes it. A worker executes its commands
   // in their order.
   uint64_t asked_as = 0;
-  // In the making or retired: how many workers have ended while they executed that command.
+  // Being created or retired: how many workers have ended while they executed that command.
   int ended_workers = 0;
-  // In the making: an earlier broker may have had the block made; only an answer of the worker settles that.
+  // Being created: an earlier broker may have had the block created; only an answer of the worker settles that.
   bool asked_earlier = false;
   // Retired, and the worker failed to release it; `release_error` is its error. Reset once the driver takes the memory.
   bool stuck = false;
@@ -74,7 +74,7 @@ struct Block {
   bool lost = false;
   // Retired, and its uses have not ended.
   bool busy = false;
-  // Reserved: its making was already retried after pending releases.
+  // Reserved: its creation was already retried after pending releases.
   bool retried = false;
   // Reserved: the request that the block is made for.
   RequestId request;

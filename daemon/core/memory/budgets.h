@@ -54,7 +54,7 @@ class Budgets {
   void ChargeImporters(StepContext& step, Block& block);
   // Visits every account that the block is charged to.
   void ForEachBudget(const Block& block, absl::FunctionRef<void(ByteBudget&)> visit);
-  // Erases a tenant that has nothing any more.
+  // Erases a tenant that no longer holds anything.
   void EraseIfIdle(const Account& account);
   // Returns the account of that name that has a session; `named` itself where none has.
   Account AccountNamed(const Account& named) const;

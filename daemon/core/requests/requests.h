@@ -63,9 +63,9 @@ class Requests {
   // impossible: the process has settled the request, or its tenant may have no further waiter. Then the answer is
   // forgotten, and a retry is a new request.
   bool Reopen(StepContext& step, const RequestId& request);
-  // Has the daemon forget the answer of a request, if it still has it.
+  // Erases the stored answer of a request, if there is one.
   void DropAnswer(const RequestId& request);
-  // Has the daemon forget a reopened request that has no place.
+  // Erases a reopened request that has no place.
   void Drop(const RequestId& request);
   // Reverts the grant of the answer.
   ForgetOutcome Undo(StepContext& step, const Channel& channel, const Response& answer);

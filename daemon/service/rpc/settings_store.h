@@ -41,9 +41,9 @@ class SettingsStore {
   SettingsStore(const SettingsStore&) = delete;
   SettingsStore& operator=(const SettingsStore&) = delete;
 
-  // Reads the file, and applies its settings in the core; called once, before Save(). `begun_anew`: the core has none
-  // of them. Otherwise the ledger has restored them, and only the settings are applied that an earlier daemon could not
-  // apply. A setting that cannot be applied is logged, and stays in the file.
+  // Reads the file, and applies its settings in the core; called once, before Save(). `begun_anew`: whether the core
+  // has none of them. If not, the ledger has restored them, and the store applies only the settings that an earlier
+  // daemon could not apply. A setting that cannot be applied is logged, and stays in the file.
   // Errors: kFailedPrecondition naming the file and the mistake; those of the system. The file then stays until the
   // next Save(), which renames it to NAME.unreadable.
   absl::Status Load(bool begun_anew);
