@@ -5,10 +5,10 @@
 //   NONE → GRANTED         the daemon, before it answers the request
 //   GRANTED → TAKEN        the process, before it uses the grant
 //   GRANTED → WITHDRAWN    the daemon, which then has the units again
-//   WITHDRAWN → NONE       the process, which then sends the request again
+//   WITHDRAWN → NONE       the process, which then retries the request
 //
-// Each change of GRANTED is a compare-and-swap, so exactly one side wins. A process that is stopped anywhere in between
-// either has the grant or will find that it has not.
+// Each change of GRANTED is a compare-and-swap, so exactly one side wins. A process that is stopped at any point
+// has either taken the grant up, or will find it withdrawn.
 //
 // The daemon reuses a word that is NONE or TAKEN. The daemon reuses a WITHDRAWN word only once the process has settled
 // the request: until then the process may still read the withdrawn answer.
@@ -34,7 +34,7 @@ class TakeUpWords {
     // The daemon offered no grant under that sequence: its answer is final.
     kNotOffered,
     kTaken,
-    // The daemon has the units again: the request must be sent again.
+    // The daemon has withdrawn the units: retry the request.
     kWithdrawn,
   };
   Taking Take(uint64_t sequence) {

@@ -61,7 +61,7 @@ def _units(name, srcs, units, testonly):
     return _precompiles(headers + outs, srcs), [":" + parts]
 
 def berth_cc_library(name, srcs = [], units = 0, copts = [], deps = [], precompiled = True, testonly = None, **kwargs):
-    """A library. With `units`, its sources are compiled as that many, in the order given."""
+    """A library. With `units`, its sources are compiled as that many units, in the given order."""
     srcs, parts = _units(name, srcs, units, testonly)
     cc_library(
         name = name,

@@ -104,7 +104,7 @@ TEST_F(CoreTakeUpTest, TakenGrantIsNeverWithdrawn) {
   EXPECT_EQ(h_.Pool().out, 1u);
 }
 
-TEST_F(CoreTakeUpTest, GrantWaitsForItsProcessWhileNobodyElseWaits) {
+TEST_F(CoreTakeUpTest, GrantWaitsForItsProcessWithoutOtherWaiters) {
   Peer a = OpenWithPage(), b = Open();
   h_.Acquire(a, Ask("a"));
   Pass(absl::Hours(1));

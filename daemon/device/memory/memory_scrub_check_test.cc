@@ -107,7 +107,7 @@ TEST(ScrubNotTriedTest, LongReasonIsTruncated) {
   EXPECT_GT(strlen(finding.detail), sizeof(finding.detail) / 2);
 }
 
-TEST(MemoryScrubCheckCudaTest, DriverOfThisMachineScrubMemory) {
+TEST(MemoryScrubCheckCudaTest, DriverOfThisMachineScrubsMemory) {
   const absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get();
   if (!driver.ok()) {
     const char* const required = getenv("BERTH_REQUIRE_CUDA");
