@@ -95,6 +95,8 @@ class RunTest(unittest.TestCase):
                "TMPDIR": str(self.folder / "tmp"), "PLAY_TEST": os.path.abspath(__file__)}
         return subprocess.Popen(
             [self.folder / "tests/run", *arguments], env={**os.environ, **own, **environment}, start_new_session=True,
+            # A shell cannot trap a signal that was ignored when it started, as that of a job in the background is.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def end_gate(self, gate):

@@ -226,7 +226,9 @@ TEST(CoreSearchTest, UnservableLargestGangsCostOthersNoSteps) {
   }
   CoreHarness core(config);
   Peer waiting = core.Open(1), other = core.Open(2);
-  for (uint64_t i = 0; i < kWaiters; ++i) {
+  // After each step the harness judges every gang, which takes milliseconds for each.
+  constexpr uint64_t kGangs = 2 * kFew;
+  for (uint64_t i = 0; i < kGangs; ++i) {
     // Device 0 alone has so many bytes free.
     const GangMember member = {.pool = "p", .device = {.pick = DevicePick::kAny, .min_free = More(MiB(32), i)}};
     const uint64_t before = core.core->CountJudged();

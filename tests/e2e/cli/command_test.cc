@@ -564,7 +564,6 @@ TEST_F(CommandTest, InvalidCommandLineIsReportedAndChangesNothing) {
   };
   refuse({"stauts"}, 64, "stauts is not a command");
   refuse({"status", "extra"}, 64, "extra");
-  refuse({"permits", "set", "gpu-tests", "-3"}, 64, "\"-3\" is not a number from 1");
   refuse({"permits", "set", "gpu-tests", "0"}, 64, "\"0\" is not a number from 1");
   refuse({"permits", "set", "gpu-tests", "--weight", "me=3"}, 64, "\"me=3\" is not UID=WEIGHT");
   refuse({"permits", "set", "gpu-tests", "--weight", "0=1001"}, 1, "1 to 1000");
@@ -580,8 +579,9 @@ TEST_F(CommandTest, InvalidCommandLineIsReportedAndChangesNothing) {
   refuse({"budget", "set", "100TiB"}, 1, "the most is");
   refuse({"budget", "set", "--device", "9", "1GiB"}, 1, "no device 9");
   refuse({"sessions", "end", "mine"}, 64, "\"mine\" is not an id");
-  refuse({"run", "--permits", "-1", "--", "/bin/true"}, 64, "\"-1\" is not a number from 1");
-  refuse({"run", "--permits", "18446744073709551616", "--", "/bin/true"}, 64, "is not a number from 1");
+  refuse({"run", "--permits", "-1", "--", "/bin/true"}, 64, "--permits: \"-1\" is not a whole number from ");
+  refuse({"run", "--permits", "18446744073709551616", "--", "/bin/true"}, 64, "is not a whole number from ");
+  refuse({"run", "--permits", "0", "--", "/bin/true"}, 64, "\"0\" is not a number from 1");
   refuse({"run", "--timeout", "soon", "--", "/bin/true"}, 64, "\"soon\" is not a time");
   refuse({"run", "--no-wait", "--timeout", "1", "--", "/bin/true"}, 64, "excludes");
   refuse({"run", "--pool", "of-nobody", "--", "/bin/true"}, 125, "no permit pool of-nobody");
