@@ -569,7 +569,6 @@ TEST_F(CommandTest, InvalidCommandLineIsReportedAndChangesNothing) {
   refuse({"permits", "set", "gpu-tests", "--weight", "0=1001"}, 1, "1 to 1000");
   refuse({"permits", "set", "gpu-tests", "--hold-limit", "999ms"}, 1, "the least is 1s");
   refuse({"permits", "set", "gpu-tests", "--ageing", "soon"}, 64, "\"soon\" is not a time");
-  refuse({"permits", "set", "gpu-tests", "--tenant-cap", "-1"}, 64, "tenant-cap");
   refuse({"permits", "revoke", "mine"}, 64, "\"mine\" is not an id");
   refuse({"permits", "revoke", "99999"}, 1, "no permit 99999");
   refuse({"explain", "me"}, 64, "\"me\" is not an id");
