@@ -45,7 +45,7 @@ case "$1" in
   query) [ -z "$PLAY_QUERY" ] || { echo "$PLAY_QUERY" >&2; exit 7; }; cat "$folder/tests.txt" ;;
   build)
     [ -z "$PLAY_BUILD" ] || { echo "$PLAY_BUILD"; exit 1; }
-    [ -z "$PLAY_HANGS" ] || { touch "$folder/hangs"; sleep 600; }
+    [ -z "$PLAY_HANGS" ] || exec "$PLAY_TEST" "$@"
     ;;
   shutdown) [ -z "$PLAY_DEAF" ] || exit 1; kill -9 "$(cat "$pid")"; rm "$pid" ;;
   test) exec "$PLAY_TEST" "$@" ;;
@@ -222,7 +222,12 @@ class RunTest(unittest.TestCase):
         self.assertIn("another tests/run is at work", stderr)
 
 
-if "PLAY_TEST" in os.environ:
+if "PLAY_TEST" in os.environ and sys.argv[1] == "build":
+    # A shell that starts a program may leave SIGINT pending until that program ends.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    pathlib.Path(os.environ["HOME"], "../hangs").touch()
+    time.sleep(600)
+elif "PLAY_TEST" in os.environ:
     sys.exit(play_test(pathlib.Path(os.environ["HOME"]).parent, sys.argv[1:]))
 
 RUN = sys.argv.pop(1)
