@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -137,6 +138,10 @@ bool MayUnshare(int kinds) {
   if (child == 0) ::_exit(::unshare(kinds) == 0 ? 0 : 1);
   int status = 1;
   return child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
+}
+
+bool EnterOwnMounts() {
+  return ::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
 
 std::optional<uid_t> OtherUser() {

@@ -71,6 +71,10 @@ bool IsRoot();
 // CLONE_NEWNS. Root in a container often has none of these rights.
 bool MayUnshare(int kinds);
 
+// Moves this process into a mount namespace of its own: mounts end with this process and those that it starts, however
+// they end. Returns whether it may. Requires: no thread has been started, e.g. during static initialization.
+bool EnterOwnMounts();
+
 // Returns the user that a test's clients run as, beside a daemon of root's: where BERTH_TEST_OTHER_USER is set to
 // anything but "", as `tests/run --other-user` does. Returns nothing where clients run as the test does.
 std::optional<uid_t> OtherUser();
