@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -33,11 +35,27 @@ constexpr int kMaxAsked = 3;
 // Longest pause between two tries when the broker answers to retry later; the pause doubles up to this.
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 
+// Names the group whose members may connect to the socket at `path`; empty if there is none, or it cannot be seen.
+std::string GroupWithAccess(const std::string& path) {
+  struct stat info;
+  // A folder that denies access hides its sockets.
+  const bool seen = ::stat(path.c_str(), &info) == 0;
+  if (!seen && ::stat(path.substr(0, path.rfind('/')).c_str(), &info) != 0) return "";
+  if ((info.st_mode & (seen ? S_IWGRP : S_IXGRP)) == 0) return "";
+  char text[4096];
+  group entry;
+  group* found = nullptr;
+  ::getgrgid_r(info.st_gid, &entry, text, sizeof(text), &found);
+  const std::string name = found == nullptr ? absl::StrCat(info.st_gid) : found->gr_name;
+  return absl::StrCat("; the members of group ", name, " have access");
+}
+
 // Returns the reason why there is no connection to the socket at `path`.
 absl::Status NoConnection(const std::string& path, int error) {
   const absl::Status status = OsError(path, error);
   if (absl::IsPermissionDenied(status)) {
-    return absl::PermissionDeniedError(absl::StrCat("user ", ::geteuid(), " has no access to ", status.message()));
+    return absl::PermissionDeniedError(absl::StrCat("user ", ::geteuid(), " has no access to ", status.message(),
+                                                     GroupWithAccess(path)));
   }
   // A missing folder or socket, or a backlog that stays full, means that no daemon serves.
   return absl::UnavailableError(absl::StrCat("no Berth daemon answers on ", status.message()));

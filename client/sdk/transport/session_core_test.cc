@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/time/time.h"
 #include "common/os/fd_passing.h"
 #include "common/os/unique_fd.h"
@@ -189,6 +191,22 @@ TEST_F(SessionCoreTest, LifelineLostWhileChannelSurvivesIsConnectedAgain) {
   lifeline_ = AcceptRejoin(0);
   Answer(lifeline_, 0);
   ExpectResumed();
+}
+
+TEST_F(SessionCoreTest, DeniedUserLearnsGroupWithAccess) {
+  constexpr gid_t kGroup = 65'532;
+  if (::geteuid() != 0 || ::chown(folder_.c_str(), 0, kGroup) != 0) GTEST_SKIP() << "needs root: changes users";
+  const auto open_as_other = [&] {
+    EXPECT_EQ(::setresuid(65'533, 65'533, 0), 0);
+    const absl::Status denied = SessionCore::Open({.folder = folder_, .always_new = true}).status();
+    EXPECT_EQ(::setresuid(0, 0, 0), 0);
+    EXPECT_TRUE(absl::IsPermissionDenied(denied)) << denied;
+    return std::string(denied.message());
+  };
+  ASSERT_EQ(::chmod(folder_.c_str(), 0750), 0);
+  EXPECT_TRUE(absl::EndsWith(open_as_other(), "Permission denied; the members of group 65532 have access"));
+  ASSERT_EQ(::chmod(folder_.c_str(), 0700), 0);
+  EXPECT_TRUE(absl::EndsWith(open_as_other(), "Permission denied"));
 }
 
 }  // namespace
