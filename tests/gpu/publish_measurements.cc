@@ -6,7 +6,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -14,6 +16,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <berth/block.h>
 #include <berth/bytes.h>
@@ -112,6 +115,25 @@ absl::StatusOr<double> LinkMilliseconds(cuda::Driver& driver) {
   return *taken / 1e3;
 }
 
+// Compares the published block "w" with the file, byte by byte.
+absl::Status CheckPublished(const std::shared_ptr<Session>& session, const WeightsFile& file, cuda::Driver& driver) {
+  BERTH_ASSIGN_OR_RETURN(const Block block, Block::ImportPublished(session, "w"));
+  BERTH_ASSIGN_OR_RETURN(const Mapping mapping, block.Map());
+  const auto start = reinterpret_cast<cuda::DevicePointer>(mapping.data());
+  std::ifstream in(file.path(), std::ios::binary);
+  std::vector<char> expected(MiB(64).count()), piece(expected.size());
+  uint64_t done = 0;
+  while (in.read(expected.data(), static_cast<std::streamsize>(expected.size())), in.gcount() > 0) {
+    const auto size = static_cast<size_t>(in.gcount());
+    BERTH_RETURN_IF_ERROR(driver.CopyToHost(std::as_writable_bytes(std::span(piece).first(size)), start + done));
+    if (!std::equal(piece.begin(), piece.begin() + static_cast<ptrdiff_t>(size), expected.begin())) {
+      return absl::DataLossError(absl::StrCat("the published block differs from the file after byte ", done));
+    }
+    done += size;
+  }
+  return done > kSize.count() ? absl::OkStatus() : absl::DataLossError(absl::StrCat("read ", done, " bytes"));
+}
+
 // Returns the times that tests/gpu/torch_load.py reports, in milliseconds; none where it skips.
 std::vector<double> TorchMilliseconds(const std::string& path) {
   testing::Subprocess python = testing::Subprocess::Start(
@@ -155,6 +177,7 @@ absl::StatusOr<std::vector<Measurement>> PublishMeasurements(const bench::Progra
                              return code == 0 ? absl::OkStatus()
                                               : absl::InternalError(absl::StrCat("berth ended with ", code));
                            }));
+    if (round == 0) BERTH_RETURN_IF_ERROR(CheckPublished(session, file, *driver));
     BERTH_RETURN_IF_ERROR(Block::Unpublish(session, "w"));
     BERTH_ASSIGN_OR_RETURN(const double by_link, LinkMilliseconds(*driver));
     // Drops the first round, which warms up.

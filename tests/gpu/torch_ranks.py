@@ -1,6 +1,7 @@
-"""Ranks of `torchrun` under `berth run --gpus 2`: each uses its own device, in the job and in a nested run.
+"""Ranks of `torchrun` under `berth run --gpus 2`: each uses its own device, in the job and in a nested run. And jobs
+that choose their device by each kind of name: each sees that device alone.
 
-    torch_ranks.py BERTH        starts the job; needs a daemon, two GPUs, PyTorch with NCCL
+    torch_ranks.py BERTH        starts the jobs; needs a daemon, two GPUs, PyTorch with NCCL
     torch_ranks.py BERTH rank   one rank of it
 """
 
@@ -38,10 +39,40 @@ def rank(berth):
     torch.distributed.destroy_process_group()
 
 
+def choose(berth):
+    """Starts a job for each way to choose the second device, which prints the devices that it sees."""
+    code = ("import torch\nfor i in range(torch.cuda.device_count()): "
+            "print(torch.cuda.get_device_properties(i).uuid)")
+
+    def seen(options, visible, berths=True):
+        environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        if visible is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = visible
+        job = [berth, "run", *options, "--"] if berths else []
+        result = subprocess.run([*job, sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE,
+                                text=True, check=False)
+        return result.returncode, result.stdout.split()
+
+    _, devices = seen([], None, berths=False)
+    second = devices[1]
+    cases = [
+        (["--device", "1"], None), (["--devices", "1"], None), (["--device", f"GPU-{second}"], None),
+        (["--device", f"GPU-{second[:13]}"], None), (["--gpus", "1"], "1"), (["--gpus", "1"], f"GPU-{second[:13]}"),
+        (["--gpus", "1", "--ordinals"], "1"), (["--device", "1", "--ordinals"], None), (["--devices", "0,1"], "1"),
+    ]
+    for options, visible in cases:
+        assert seen(options, visible) == (0, [second]), (options, visible, seen(options, visible), devices)
+    for visible in ("", "-1", "7", "all"):
+        assert seen(["--gpus", "1"], visible) == (125, []), visible
+    print(f"{len(cases)} ways to choose a device, 4 refused")
+
+
 def main():
     berth = sys.argv[1]
     if len(sys.argv) > 2:
         return rank(berth)
+    choose(berth)
     said = subprocess.run([berth, "run", "--gpus", str(RANKS), "--", "torchrun", "--standalone",
                            f"--nproc-per-node={RANKS}", sys.argv[0], berth, "rank"], check=True,
                           stdout=subprocess.PIPE, text=True).stdout
