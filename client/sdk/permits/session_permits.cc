@@ -11,6 +11,7 @@
 #include "client/sdk/transport/call_attempts.h"
 #include "client/sdk/transport/call_pause.h"
 #include "client/sdk/transport/pause_alarm.h"
+#include "client/sdk/transport/sdk_thread.h"
 #include "client/sdk/transport/side_channel.h"
 #include "common/patience.h"
 #include "common/secret.h"
@@ -134,6 +135,7 @@ class Running {
   };
 
   void OnAnswer(const grpc::Status& answer) {
+    const SdkThread mark;
     turn_.load(std::memory_order_acquire);
     const bool unconnected = attempt_->hooks->unconnected();
     attempt_.reset();
@@ -142,7 +144,10 @@ class Running {
     if (status.ok()) status = call_.core->TakeUp(call_.limits);
     const std::optional<CallPause> pause = call_.core->PauseBeforeRetry(call_.limits, &attempts_, &status);
     if (!pause.has_value()) return Finish(status);
-    again_.Start(call_.limits, *pause, [this] { Start(); });
+    again_.Start(call_.limits, *pause, [this] {
+      const SdkThread mark_again;
+      Start();
+    });
   }
 
   // Requires: no attempt or pause is under way, because `done` may destroy the caller's Cancellation.

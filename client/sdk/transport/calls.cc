@@ -12,6 +12,7 @@
 #include "client/sdk/transport/call_pause.h"
 #include "client/sdk/transport/call_timer.h"
 #include "client/sdk/transport/pause_alarm.h"
+#include "client/sdk/transport/sdk_thread.h"
 #include "common/patience.h"
 #include "common/steady_clock.h"
 #include "common/steady_cond_var.h"
@@ -145,6 +146,7 @@ CallTimer::~CallTimer() {
 }
 
 void CallTimer::Run() {
+  const SdkThread mark;
   MutexLock lock(&mu_);
   while (!stop_) {
     const absl::Time now = SteadyNow();

@@ -20,6 +20,7 @@
 #include "berth/v1/session.grpc.pb.h"
 #include "client/sdk/transport/attach.h"
 #include "client/sdk/transport/environment.h"
+#include "client/sdk/transport/sdk_thread.h"
 #include "client/sdk/transport/status_conversion.h"
 #include "common/os/os_error.h"
 #include "common/os/process_capacity.h"
@@ -27,6 +28,7 @@
 #include "common/patience.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
+#include "common/thread.h"
 #include "grpcpp/client_context.h"
 
 namespace berth::internal {
@@ -175,6 +177,12 @@ void SessionCore::Retire(SessionCore* core) {
   RetryQueue& retry_queue = core->live_->retry_queue;
   if (core->guard_.forked() || channel == nullptr) {
     delete core;
+    return;
+  }
+  if (SdkThread::IsCurrent()) {
+    // Without a thread, the session stays open until the process ends.
+    absl::StatusOr<Thread> thread = Thread::Start("the end of a session", [core] { Retire(core); });
+    if (thread.ok()) thread->detach();
     return;
   }
   core->closing_ = true;
@@ -370,8 +378,9 @@ std::shared_ptr<Stubs> SessionCore::TakeUnused() {
 }
 
 void SessionCore::KeepWhileConnecting(std::shared_ptr<Stubs> stubs) {
-  if (stubs == nullptr || !stubs->connecting()) return;
-  // gRPC reads the connection's socket only in a thread that waits for a state change.
+  if (stubs == nullptr || (!stubs->connecting() && !SdkThread::IsCurrent())) return;
+  // gRPC reads the connection's socket only in a thread that waits for a state change. The retry queue's thread then
+  // destroys the stubs.
   live_->retry_queue.Add([stubs = std::move(stubs)] {
     return stubs->AwaitConnecting(SteadyNow() + kFlushPatience);
   });

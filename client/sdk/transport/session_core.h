@@ -242,7 +242,8 @@ class SessionCore {
   // Runs Check(), and requires a session to act in. Errors: those of Check(); OBSERVER_ONLY_LOOKS.
   absl::Status CheckActs() const ABSL_LOCKS_EXCLUDED(mu_);
   ~SessionCore();
-  // Deletes a core without references, now or when its pending retries are finished.
+  // Deletes a core without references, now or when its pending retries are finished. On a thread of the SDK or of gRPC
+  // (SdkThread), another thread does it.
   static void Retire(SessionCore* core);
   void OnLost(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   // Joins the session again, with the daemon that serves now. Errors: those of SideChannel::Events::rejoin.
@@ -282,7 +283,8 @@ class SessionCore {
   // would stay connected to the next daemon. The caller passes the result to KeepWhileConnecting() after it has
   // released the lock.
   std::shared_ptr<Stubs> TakeUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Transfers `stubs` to the retry queue while gRPC is establishing a connection. `stubs` may be null.
+  // Transfers `stubs` to the retry queue while gRPC is establishing a connection, and on a thread of the SDK or of gRPC
+  // (SdkThread). `stubs` may be null.
   void KeepWhileConnecting(std::shared_ptr<Stubs> stubs);
   void OweForget(uint64_t sequence);
 

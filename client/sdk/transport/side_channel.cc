@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/sdk/transport/attach.h"
+#include "client/sdk/transport/sdk_thread.h"
 #include "common/os/os_error.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
@@ -131,6 +132,7 @@ SideChannel::~SideChannel() {
 void SideChannel::Wake() { Ring(wake_.get()); }
 
 void SideChannel::Run() {
+  const SdkThread mark;
   int pause = kLeastPause;
   while (true) {
     absl::Status state;

@@ -1,13 +1,20 @@
-// Unsent releases of a client that leaves its session: nothing stays leased while the process lives.
+// Unsent releases of a client that leaves its session: nothing stays leased while the process lives. Sessions that end
+// on a thread of gRPC.
 
 #include <signal.h>
 #include <sys/types.h>
+#include <unistd.h>
 
+#include <memory>
 #include <string>
 
 #include <berth/error.h>
+#include <berth/permit.h>
+#include <berth/session.h>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/notification.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
@@ -41,6 +48,31 @@ TEST(DebtsTest, PendingReturnsAreDeliveredAfterSessionClose) {
   EXPECT_EQ(actor.Do("pid"), absl::StrCat(actor.pid()));
   actor.Quit();
   daemon.ExpectAccountsBack();
+}
+
+// Ends sessions of this process by the result of an acquire: their last reference is released on a thread of gRPC.
+[[noreturn]] void EndSessionsInCallbacks() {
+  TestDaemon daemon;
+  for (int i = 0; i < 8; ++i) {
+    for (const bool by_callback : {false, true}) {
+      std::shared_ptr<Session> session = Must(Session::Open({.folder = daemon.folder(), .always_new = true}));
+      Notification granted;
+      Permit::AcquireAsync(session, {}, [&, own = by_callback ? session : nullptr](absl::StatusOr<Permit> permit) {
+        Must(permit.status());
+        granted.Notify();
+      });
+      session.reset();
+      granted.WaitForNotification();
+    }
+  }
+  daemon.ExpectAccountsBack();
+  ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+TEST(DebtsDeathTest, SessionEndsOnThreadOfGrpc) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  // In a process with no other channel of gRPC, whose threads then end with the session.
+  EXPECT_EXIT(EndSessionsInCallbacks(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(DebtsTest, LeavingProcessLeavesNothingInLivingSession) {
