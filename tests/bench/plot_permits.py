@@ -18,7 +18,7 @@ BOUND = 1.15
 FILES = [("build_machine.csv", "2 cores, no GPU", "#1f6fb4"), ("h200.csv", "GPU host", "#c4571b")]
 
 LEFT, RIGHT, TOP, ROW, WIDTH = 330, 20, 46, 22, 760
-LOW, HIGH = 0.5, 1.4
+LOW, HIGH = 0.4, 1.4
 
 
 def rows_of(file):

@@ -40,7 +40,7 @@ def rank(berth):
 
 
 def choose(berth):
-    """Starts a job for each way to choose the second device, which prints the devices that it sees."""
+    """Starts a job for each way to choose the second device. A job prints what it sees. Returns a summary."""
     code = ("import torch\nfor i in range(torch.cuda.device_count()): "
             "print(torch.cuda.get_device_properties(i).uuid)")
 
@@ -65,14 +65,14 @@ def choose(berth):
         assert seen(options, visible) == (0, [second]), (options, visible, seen(options, visible), devices)
     for visible in ("", "-1", "7", "all"):
         assert seen(["--gpus", "1"], visible) == (125, []), visible
-    print(f"{len(cases)} ways to choose a device, 4 refused")
+    return f"{len(cases)} ways to choose a device, 4 refused"
 
 
 def main():
     berth = sys.argv[1]
     if len(sys.argv) > 2:
         return rank(berth)
-    choose(berth)
+    choices = choose(berth)
     said = subprocess.run([berth, "run", "--gpus", str(RANKS), "--", "torchrun", "--standalone",
                            f"--nproc-per-node={RANKS}", sys.argv[0], berth, "rank"], check=True,
                           stdout=subprocess.PIPE, text=True).stdout
@@ -81,7 +81,7 @@ def main():
     assert [line[0] for line in lines] == [str(local) for local in range(RANKS)], said
     assert len({line[1] for line in lines}) == RANKS, "two ranks use one device"
     assert all(line[1] == line[2] for line in lines), "a nested run uses another device than its rank"
-    print(f"{RANKS} ranks on {RANKS} devices, nested runs on the same")
+    print(f"{choices}\n{RANKS} ranks on {RANKS} devices, nested runs on the same")
     return 0
 
 

@@ -1,6 +1,6 @@
 // SdkThread: marks a thread of the SDK or of gRPC while it runs code of the SDK or of the program. A session must not
-// be destroyed there: its destructor joins the SDK's threads, and gRPC 1.51 ends its threads with the last channel,
-// also if that is destroyed on one of them.
+// be destroyed there. Its destructor joins the SDK's threads. And gRPC 1.51 frees what its threads use with the last
+// channel, also if one of them destroys that.
 
 #ifndef CLIENT_SDK_TRANSPORT_SDK_THREAD_H_
 #define CLIENT_SDK_TRANSPORT_SDK_THREAD_H_
