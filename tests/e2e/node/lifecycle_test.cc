@@ -356,7 +356,7 @@ TEST_P(StandardFdsTest, ClosedStreamsAreDevNullInEveryProcess) {
   holder.Do("acquire p");
   ExpectHarmless(daemon, closed, "at the start");
   daemon.KillBroker();
-  holder.Do("status");
+  daemon.GetNode();
   ExpectHarmless(daemon, closed, "after the broker's death");
   daemon.KillSupervisor();
   ExpectHarmless(daemon, closed, "after the supervisor's death");

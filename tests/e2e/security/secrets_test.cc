@@ -19,6 +19,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
 #include "berth/v1/memory.grpc.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
@@ -168,6 +169,7 @@ TEST_F(SecretsTest, SessionSecretIsOnlyInLedger) {
   }));
   // The next broker has the secret from the ledger, or not at all.
   daemon_->KillBroker();
+  daemon_->GetNode();
   daemon_->KillSupervisor();
   RawClient later = RawClient::Open(daemon_->folder());
   EXPECT_TRUE(Eventually(

@@ -62,7 +62,8 @@ class TestDaemon {
   Subprocess& supervisor() { return *supervisor_; }
   // Returns the pid of the current supervisor: the first one or a later one.
   pid_t supervisor_pid() const;
-  // Sends SIGKILL and waits for the next supervisor; the daemon's clients need not wait for it.
+  // Sends SIGKILL and waits for the next supervisor; the daemon's clients need not wait for it. Requires: the broker
+  // serves, e.g. after GetNode(). One that is starting starts no supervisor.
   void KillSupervisor();
   void KillBroker();
   // The second half of each, for a test that sends the signal itself: waits until another process than `before` serves.
