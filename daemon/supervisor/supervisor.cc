@@ -204,7 +204,7 @@ absl::Status Supervisor::Serve() {
     AttendDriver();
     AttendStore();
     if (!broker_.has_value()) {
-      if (Now() >= broker_start_) TryStartBroker();
+      if (Now() >= broker_start_) BERTH_RETURN_IF_ERROR(TryStartBroker());
     } else if (broker_->process.IsGone()) {
       BERTH_RETURN_IF_ERROR(OnBrokerDeath());
     } else {
@@ -271,11 +271,19 @@ void Supervisor::OnRequest(BoundRequest request) {
   if (cgroups_.has_value()) RecordCgroup(cgroups_->BoundBroker(request.bytes));
 }
 
-void Supervisor::TryStartBroker() {
+absl::Status Supervisor::TryStartBroker() {
   const absl::Status started = StartBroker();
-  if (started.ok()) return broker_retries_.OnSuccess();
-  Log("cannot start the broker: %s; retrying", std::string(started.message()).c_str());
-  broker_start_ = Now() + broker_retries_.OnFailure();
+  if (started.ok()) {
+    broker_retries_.OnSuccess();
+    return absl::OkStatus();
+  }
+  const std::optional<milliseconds> pause =
+      begun_ ? broker_retries_.OnFailure() : broker_restarts_.OnDeath(/*had_served=*/false);
+  const std::string fault = absl::StrCat("cannot start the broker: ", started.message());
+  if (!pause.has_value()) return absl::Status(started.code(), fault);
+  Log("%s; retrying", fault.c_str());
+  broker_start_ = Now() + *pause;
+  return absl::OkStatus();
 }
 
 absl::Status Supervisor::OnBrokerDeath() {
@@ -285,7 +293,7 @@ absl::Status Supervisor::OnBrokerDeath() {
   // Reaped once the next broker has been started.
   const ChildProcess dead = std::move(broker_->process);
   const ProcessEnd how = dead.End();
-  // While leases exist, a shortage of resources does not count as a failed start.
+  // While leases may exist, a shortage of resources does not count as a failed start.
   const bool wanted = begun_ && !broker_->served && how.code == kExitForWant;
   if (!broker_->served && how.code == kExitForConfiguration) {
     broker_.reset();
@@ -302,8 +310,7 @@ absl::Status Supervisor::OnBrokerDeath() {
         BrokerRestarts::kMaxFailures, " brokers in a row ended before they served; the last with ", end));
   }
   broker_start_ = Now() + *pause;
-  if (*pause == milliseconds(0)) TryStartBroker();
-  return absl::OkStatus();
+  return *pause == milliseconds(0) ? TryStartBroker() : absl::OkStatus();
 }
 
 void Supervisor::ReadFromBroker() {

@@ -132,8 +132,8 @@ class Supervisor {
   void CloseRecord(bool over);
 
   absl::Status StartBroker();
-  // Starts a broker, or schedules a retry.
-  void TryStartBroker();
+  // Starts a broker, or schedules a retry. Returns an error if no lease can exist and too many starts in a row failed.
+  absl::Status TryStartBroker();
   // Gives the broker its own cgroup, if the service's may be divided. Called before any process starts: processes start
   // in their parent's cgroup.
   void DivideCgroup();

@@ -181,6 +181,13 @@ TEST_F(SupervisorTest, FiveBrokersThatNeverServeEndDaemon) {
   EXPECT_FALSE(Exists("berthd.sock"));
 }
 
+TEST_F(SupervisorTest, FailedStartsBeforeAnyLeaseEndDaemon) {
+  Daemon daemon(folder_, {{"BERTH_FAKE_BROKER", "starve"}});
+  EXPECT_EQ(daemon.AwaitExit(), 1);
+  EXPECT_THAT(daemon.Messages(), AllOf(HasSubstr("cannot start the broker: "), HasSubstr("RLIMIT_NOFILE is 10")));
+  EXPECT_FALSE(Exists("berthd.sock"));
+}
+
 TEST_F(SupervisorTest, ConfigurationMistakeEndsDaemonAtFirstBroker) {
   Daemon daemon(folder_, {{"BERTH_FAKE_BROKER", "mistake"}});
   EXPECT_EQ(daemon.AwaitExit(), 1);

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -236,6 +237,11 @@ int RunFakeBroker(int supervisor_fd, const std::vector<std::string>& supervisor_
   const std::string behaviour = set == nullptr ? "" : set;
   if (behaviour == "fail") return 3;
   if (behaviour == "mistake") return kExitForConfiguration;
+  if (behaviour == "starve") {
+    // Enough for the supervisor's poll(), and fewer than it has open.
+    const rlimit few = {.rlim_cur = 10, .rlim_max = 10};
+    return ::prlimit(::getppid(), RLIMIT_NOFILE, &few, nullptr) < 0 ? 1 : kExitForWant;
+  }
   absl::StatusOr<Inheritance> inherited = SupervisorFdStore::Receive(UniqueFd(supervisor_fd));
   if (!inherited.ok()) return 1;
   if (behaviour == "once" && inherited->facts.epoch > 1) return 3;

@@ -15,7 +15,7 @@
 //   await TEXT     answers once TEXT is among the received notices
 //
 // $BERTH_FAKE_BROKER makes it misbehave: "fail" ends before it serves, "once" does so in every epoch after the first,
-// and "deaf" ignores Stop.
+// and "deaf" ignores Stop. "starve" ends before it serves, too, and leaves the supervisor no further fd.
 
 #ifndef DAEMON_SUPERVISOR_TESTING_FAKE_BROKER_H_
 #define DAEMON_SUPERVISOR_TESTING_FAKE_BROKER_H_
