@@ -56,7 +56,9 @@ constexpr std::pair<absl::string_view, absl::string_view> kOperatorVerbs[] = {
 
 // Whether the words start a daemon, or a `berth` command for operators.
 bool IsOperators(const std::vector<std::string>& argv) {
-  if (std::find(argv.begin(), argv.end(), "--admin") != argv.end()) return true;
+  for (const char* const option : {"--admin", "--observer", "--tenant"}) {
+    if (std::find(argv.begin(), argv.end(), option) != argv.end()) return true;
+  }
   const auto is_daemon = [](const std::string& word) { return absl::EndsWith(word, "/berthd"); };
   if (std::any_of(argv.begin(), argv.end(), is_daemon)) return true;
   auto word = std::find_if(argv.begin(), argv.end(), [](const std::string& each) {

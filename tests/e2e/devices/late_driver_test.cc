@@ -47,6 +47,7 @@ std::string MakeFolder() {
   char folder[] = "/tmp/berth-late-XXXXXX";
   if (::mkdtemp(folder) == nullptr) Fatal(absl::InternalError("mkdtemp"), folder);
   GiveToClients(folder);
+  fs::permissions(folder, fs::perms(0755));
   return folder;
 }
 

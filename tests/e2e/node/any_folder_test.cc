@@ -45,6 +45,8 @@ class Node : public ::testing::Test {
   Node() {
     if (::mkdtemp(parent_.data()) == nullptr) Fatal(absl::InternalError("mkdtemp"), parent_);
     GiveToClients(parent_);
+    // A broker reads only what every user may.
+    fs::permissions(parent_, fs::perms(0755));
   }
   // A broker whose supervisor is killed would go on.
   void TearDown() override {
