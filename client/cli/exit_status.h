@@ -60,6 +60,7 @@ void ComplainOfSilence(const std::string& socket);
 
 // Opens /dev/null, in the direction that no program uses, as each of stdin, stdout and stderr that is closed, so that
 // no socket gets its number. Each use still fails with EBADF. A command is started without them, as this process was.
+// Makes system calls only, and may run before the static initializers of libraries.
 void ReserveStandardFds();
 
 // Returns the kernel's error about `what`, a file or process that the user named. Report() does not mistake it for a

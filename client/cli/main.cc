@@ -122,6 +122,9 @@ void LogOfGrpc(gpr_log_func_args* line) {
 // The static initializers of libraries allocate memory.
 [[gnu::constructor(101)]] void HandleWantOfMemory() { std::set_new_handler(EndWithoutMemory); }
 
+// A static initializer of gRPC opens an fd, which it leaves open as number 0.
+[[gnu::constructor(101)]] void HoldStandardFds() { ReserveStandardFds(); }
+
 // Answers `berth --version` before the static initializers run. The C library passes main()'s arguments to
 // initializers. If the answer cannot be written, main() reports the reason.
 [[gnu::constructor(101)]] void AnswerVersion(int argc, char** argv) {
@@ -137,7 +140,6 @@ void LogOfGrpc(gpr_log_func_args* line) {
 int main(int argc, char** argv) {
   using namespace berth::cli;
   HoldSignals();
-  ReserveStandardFds();
   gpr_set_log_function(&LogOfGrpc);
   // Debian's abseil checks every lock for deadlocks, and ends a process that lacks memory for that.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -10,14 +10,22 @@
 //       Becomes the command, which its parent traces from its first instruction on.
 //   signal_probe attributes ...
 //       Prints the attributes that a process inherits, line by line.
+//   signal_probe fds FD
+//       Prints to FD its other fds; for a parent that is `berth`, also "berth NUMBER TARGET" of fds 0 to 2.
+//   signal_probe terminal
+//       Prints its controlling terminal's number, session, process group, and the terminal's foreground group.
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,6 +121,64 @@ int Shell(const char* terminal, int signal, const std::string& disposition, char
   }
 }
 
+// Returns the target of each fd of the process, except that of the iteration. The name of a pipe or another object is
+// without its number, which differs each time.
+std::map<int, std::string> FdsOf(const std::string& process) {
+  std::map<int, std::string> fds;
+  for (const auto& entry : std::filesystem::directory_iterator(process + "/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error);
+    if (target.rfind("/proc/", 0) == 0 || target == "/dev/tty") continue;
+    fds[atoi(entry.path().filename().c_str())] = target.substr(0, target.find('['));
+  }
+  return fds;
+}
+
+std::string FirstLineOf(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+int Fds(int report) {
+  std::string text;
+  for (const auto& [fd, target] : FdsOf("/proc/self")) {
+    if (fd != report) text += "fd " + std::to_string(fd) + " " + target + "\n";
+  }
+  const std::string parent = "/proc/" + std::to_string(getppid());
+  if (FirstLineOf(parent + "/comm") == "berth") {
+    for (const auto& [fd, target] : FdsOf(parent)) {
+      if (fd <= STDERR_FILENO) text += "berth " + std::to_string(fd) + " " + target + "\n";
+    }
+  }
+  return write(report, text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? kCodeOfCommand : 1;
+}
+
+int Terminal() {
+  const std::string line = FirstLineOf("/proc/self/stat");
+  int session = 0, group = 0, terminal = 0, foreground = 0;
+  // The state and the parent precede them.
+  sscanf(line.c_str() + line.rfind(')') + 1, " %*c %*d %d %d %d %d", &group, &session, &terminal, &foreground);
+  Say("%d %d %d %d\n", terminal, session, group, foreground);
+  return kCodeOfCommand;
+}
+
+void PrintSettings() {
+  int signal = 0;
+  prctl(PR_GET_PDEATHSIG, &signal);
+  printf("death signal %d\n", signal);
+  printf("personality %x\n", personality(0xffffffff));
+  sched_param scheduling = {};
+  sched_getparam(0, &scheduling);
+  printf("scheduling: policy %d, priority %d\n", sched_getscheduler(0), scheduling.sched_priority);
+  // glibc has no ioprio_get(); 1 means a process, here this one.
+  printf("disk priority %lx\n", syscall(SYS_ioprio_get, 1, 0));
+  for (const char* const file : {"oom_score_adj", "coredump_filter", "timerslack_ns"}) {
+    printf("%s %s\n", file, FirstLineOf(std::string("/proc/self/") + file).c_str());
+  }
+}
+
 // Leaves out attributes that differ between processes, and memory.
 int Attributes(int argc, char** argv) {
   for (int i = 0; i < argc; ++i) printf("argv[%d] %s\n", i, argv[i]);
@@ -120,6 +186,7 @@ int Attributes(int argc, char** argv) {
   const int tty = open("/dev/tty", O_RDWR | O_CLOEXEC);
   printf("terminal %d, foreground %d\n", tty >= 0 ? 1 : 0, tty >= 0 && tcgetpgrp(tty) == getpgrp() ? 1 : 0);
   printf("nice %d, folder %s\n", getpriority(PRIO_PROCESS, 0), std::filesystem::current_path().c_str());
+  PrintSettings();
   for (int resource = 0; resource < RLIM_NLIMITS; ++resource) {
     rlimit limit = {};
     getrlimit(static_cast<__rlimit_resource>(resource), &limit);
@@ -128,19 +195,12 @@ int Attributes(int argc, char** argv) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     for (const char* const name : {"Umask:", "Uid:", "Gid:", "Groups:", "NoNewPrivs:", "Seccomp:", "SigPnd:", "ShdPnd:",
-                                   "SigBlk:", "SigIgn:", "SigCgt:", "CapInh:", "CapEff:", "CapBnd:", "Cpus_allowed:"}) {
+                                   "SigBlk:", "SigIgn:", "SigCgt:", "CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:",
+                                   "Cpus_allowed:", "Mems_allowed:"}) {
       if (line.rfind(name, 0) == 0) printf("%s\n", line.c_str());
     }
   }
-  std::map<int, std::string> fds;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code error;
-    const std::string target = std::filesystem::read_symlink(entry.path(), error);
-    // Skips the fd of the iteration.
-    if (target.rfind("/proc/", 0) != 0 && target != "/dev/tty") fds[atoi(entry.path().filename().c_str())] = target;
-  }
-  // Prints the kind of pipes and other objects without the number in their name, which differs each time.
-  for (const auto& [fd, target] : fds) printf("fd %d %s\n", fd, target.substr(0, target.find('[')).c_str());
+  for (const auto& [fd, target] : FdsOf("/proc/self")) printf("fd %d %s\n", fd, target.c_str());
   std::set<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) environment.insert(*entry);
   for (const std::string& entry : environment) printf("%s\n", entry.c_str());
@@ -154,5 +214,7 @@ int main(int argc, char** argv) {
   if (argc > 5 && strcmp(argv[1], "shell") == 0) return Shell(argv[2], atoi(argv[3]), argv[4], argv + 5);
   if (argc > 2 && strcmp(argv[1], "traced") == 0 && ptrace(PTRACE_TRACEME) == 0) return execv(argv[2], argv + 2);
   if (argc > 1 && strcmp(argv[1], "attributes") == 0) return Attributes(argc, argv);
+  if (argc == 3 && strcmp(argv[1], "fds") == 0) return Fds(atoi(argv[2]));
+  if (argc == 2 && strcmp(argv[1], "terminal") == 0) return Terminal();
   return 2;
 }
