@@ -25,17 +25,28 @@ namespace {
 
 class ConfirmationTest : public ::testing::Test {
  protected:
-  // Adds, to `verbs`, the commands whose description in the help says that they ask.
-  void AddAsking(std::vector<std::string> words, std::set<std::string>* verbs) {
-    const std::string prefix = absl::StrCat(absl::StrJoin(words, " "), words.empty() ? "" : " ");
-    words.push_back("--help");
-    std::string verb;
-    const std::string help = berth_.Show(words);
+  // Adds the commands below `words` in the help to `all`, and those that have --yes or whose description says that
+  // they ask to `asking`.
+  void AddCommands(const std::vector<std::string>& words, std::set<std::string>* all, std::set<std::string>* asking) {
+    std::vector<std::string> asks_help = words;
+    asks_help.push_back("--help");
+    const std::string help = berth_.Show(asks_help);
+    const std::string name = absl::StrJoin(words, " ");
+    std::vector<std::string> verbs;
+    bool lists = false;
     for (const absl::string_view line : absl::StrSplit(help, '\n')) {
-      if (line.size() > 2 && line.substr(0, 2) == "  " && line[2] != ' ') {
-        verb = std::string(line.substr(2, line.find(' ', 2) - 2));
-      }
-      if (absl::StrContains(line, "asks")) verbs->insert(absl::StrCat(prefix, verb));
+      const bool begins_entry = line.size() > 2 && line.substr(0, 2) == "  " && line[2] != ' ';
+      if (!line.empty() && line[0] != ' ') lists = line == "Subcommands:";
+      if (lists && begins_entry) verbs.emplace_back(line.substr(2, line.find(' ', 2) - 2));
+      if (absl::StartsWith(line, "  --yes")) asking->insert(name);
+      if (!absl::StrContains(line, "asks")) continue;
+      asking->insert(lists ? absl::StrCat(name, name.empty() ? "" : " ", verbs.back()) : name);
+    }
+    if (!words.empty()) all->insert(name);
+    for (const std::string& verb : verbs) {
+      std::vector<std::string> deeper = words;
+      deeper.push_back(verb);
+      AddCommands(deeper, all, asking);
     }
   }
 
@@ -88,10 +99,13 @@ TEST_F(ConfirmationTest, CommandsWithoutTerminalRefuseAndChangeNothing) {
 }
 
 TEST_F(ConfirmationTest, NoOtherCommandAsks) {
-  std::set<std::string> asking;
-  AddAsking({}, &asking);
-  AddAsking({"device"}, &asking);
+  std::set<std::string> all, asking;
+  AddCommands({}, &all, &asking);
   EXPECT_EQ(asking, (std::set<std::string>{"device drop", "device reset", "reset", "stop"}));
+  // The help was read down to the last level.
+  for (const char* const name : {"run", "permits revoke", "blocks unpublish", "budget set", "sessions end", "upgrade"}) {
+    EXPECT_TRUE(all.contains(name)) << name;
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "berth/v1/permit.pb.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
@@ -38,7 +41,8 @@ class RanksTest : public ::testing::Test {
         Subprocess::Start({.argv = argv,
                            .environment = {absl::StrCat("BERTH=", ProgramPath("client/cli/berth")),
                                            absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION",
-                                           "LOCAL_RANK", "SLURM_LOCALID", "CUDA_VISIBLE_DEVICES=7,3"}});
+                                           "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID",
+                                           "MPI_LOCALRANKID", "CUDA_VISIBLE_DEVICES=7,3"}});
     const std::string said = command.ReadAll();
     EXPECT_EQ(command.Wait(), 0) << said;
     return said;
@@ -129,6 +133,57 @@ TEST_F(RanksTest, EachRankTakesDeviceOfItsNumber) {
       Run({"--gpus", "2"}, "SLURM_LOCALID=3 \"$BERTH\" run --gpus 1 -- /bin/sh -c 'echo $BERTH_DEVICE'");
   EXPECT_TRUE(absl::StrContains(beyond, "SLURM_LOCALID 3: shares device HOST-1 with rank 1")) << beyond;
   EXPECT_TRUE(absl::EndsWith(beyond, "\nHOST-1\n")) << beyond;
+}
+
+// The variables in their order: the first one that is set to a number decides.
+TEST_F(RanksTest, FirstVariableWithNumberDecides) {
+  const struct {
+    const char* variables;
+    // Empty where no variable has a number: any device, as all have as many nested runs.
+    const char* decides;
+    const char* device;
+  } rows[] = {
+      {"LOCAL_RANK=3", "LOCAL_RANK", "HOST-3"},
+      {"OMPI_COMM_WORLD_LOCAL_RANK=3", "OMPI_COMM_WORLD_LOCAL_RANK", "HOST-3"},
+      {"SLURM_LOCALID=3", "SLURM_LOCALID", "HOST-3"},
+      {"MPI_LOCALRANKID=3", "MPI_LOCALRANKID", "HOST-3"},
+      {"MPI_LOCALRANKID=4 SLURM_LOCALID=3 OMPI_COMM_WORLD_LOCAL_RANK=2 LOCAL_RANK=1", "LOCAL_RANK", "HOST-1"},
+      {"MPI_LOCALRANKID=4 SLURM_LOCALID=3 OMPI_COMM_WORLD_LOCAL_RANK=2", "OMPI_COMM_WORLD_LOCAL_RANK", "HOST-2"},
+      {"MPI_LOCALRANKID=4 SLURM_LOCALID=3", "SLURM_LOCALID", "HOST-3"},
+      {"SLURM_LOCALID=3 LOCAL_RANK=", "SLURM_LOCALID", "HOST-3"},
+      {"SLURM_LOCALID=3 LOCAL_RANK=x", "SLURM_LOCALID", "HOST-3"},
+      {"SLURM_LOCALID=3 LOCAL_RANK=-1", "SLURM_LOCALID", "HOST-3"},
+      {"SLURM_LOCALID=3 LOCAL_RANK=1.5", "SLURM_LOCALID", "HOST-3"},
+      {"SLURM_LOCALID=3 LOCAL_RANK=18446744073709551616", "SLURM_LOCALID", "HOST-3"},
+      {"LOCAL_RANK=", "", ""},
+      {"SLURM_LOCALID=x MPI_LOCALRANKID=-1", "", ""},
+      // The rank modulo the number of devices, here 5.
+      {"LOCAL_RANK=99", "LOCAL_RANK", "HOST-4"},
+      {"MPI_LOCALRANKID=5", "MPI_LOCALRANKID", "HOST-0"},
+  };
+  std::string script;
+  for (const auto& row : rows) {
+    absl::StrAppend(&script, row.variables, " \"$BERTH\" run --gpus 1 -- /bin/sh -c 'echo $BERTH_DEVICE'; echo end; ");
+  }
+  const std::vector<std::string> said = absl::StrSplit(Run({"--gpus", "5"}, script), "end\n", absl::SkipEmpty());
+  ASSERT_EQ(said.size(), std::size(rows));
+  for (size_t i = 0; i < said.size(); ++i) {
+    SCOPED_TRACE(rows[i].variables);
+    const absl::string_view device = rows[i].device;
+    if (device.empty()) {
+      EXPECT_TRUE(absl::StartsWith(said[i], "HOST-") && said[i].size() == 7) << said[i];
+      continue;
+    }
+    EXPECT_TRUE(absl::EndsWith(said[i], absl::StrCat(device, "\n"))) << said[i];
+    // A rank within the devices shares with no other, and nothing is said.
+    const bool shares = absl::StrContains(rows[i].variables, "99") || absl::StrContains(rows[i].variables, "=5");
+    if (!shares) {
+      EXPECT_EQ(said[i], absl::StrCat(device, "\n"));
+    } else {
+      EXPECT_TRUE(absl::StrContains(said[i], absl::StrCat("berth: ", rows[i].decides, " "))) << said[i];
+      EXPECT_TRUE(absl::StrContains(said[i], absl::StrCat("shares device ", device))) << said[i];
+    }
+  }
 }
 
 TEST_F(RanksTest, UnnumberedRanksSpreadOverDevices) {
