@@ -105,5 +105,15 @@ TEST_F(NestedUserTest, WaitForAncestorNamesIt) {
   }
 }
 
+// A process of another PID namespace cannot see its ancestors, and is another tenant.
+TEST_F(NestedUserTest, WaitInOtherPidNamespaceNamesNoAncestor) {
+  if (!MayUnshare(CLONE_NEWPID | CLONE_NEWNS)) GTEST_SKIP() << "needs the right to make PID and mount namespaces";
+  const auto [said, code] =
+      Script(absl::StrCat("$BERTH run -- ", kContainer, kStripped, "$BERTH run --timeout 2.5 -- /bin/echo ran"));
+  EXPECT_TRUE(absl::StrContains(said, "held by another tenant for ")) << said;
+  EXPECT_FALSE(absl::StrContains(said, "ancestor")) << said;
+  EXPECT_EQ(code, 124) << said;
+}
+
 }  // namespace
 }  // namespace berth::testing

@@ -4,7 +4,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -234,6 +237,48 @@ TEST_F(RunWithCapFourTest, EnvironmentOnlyLowersCap) {
   }
   // The variable concerns only gpu-tests, and only the process's own requests.
   holder.Quit();
+}
+
+// The sockets are on this machine: no proxy of the environment is used for them.
+TEST_F(RunTest, ProxiesOfEnvironmentChangeNothing) {
+  const std::string berth = ProgramPath("client/cli/berth");
+  for (const std::string name : {"http_proxy", "https_proxy", "grpc_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY",
+                                 "GRPC_PROXY", "ALL_PROXY"}) {
+    SCOPED_TRACE(name);
+    // No process listens on port 9, and a proxy that is used is named in an error.
+    const std::vector<std::string> environment = {name + "=http://127.0.0.1:9", "no_proxy", "NO_PROXY"};
+    EXPECT_EQ(Run({"--", "/bin/sh", "-c", absl::StrCat("echo $", name)}, environment), 0);
+    EXPECT_EQ(said_, "http://127.0.0.1:9\n");
+    EXPECT_EQ(Run({"--exec", "--", berth, "run", "--", berth, "status"}, environment), 0) << said_;
+    Actor actor(daemon_, {.environment = environment});
+    EXPECT_TRUE(Ok(actor.Ask("allocate b 4096")));
+    actor.Quit();
+  }
+}
+
+// Two targets of an inner make meet, which needs the outer make's second slot.
+TEST_F(RunTest, JobserverOfMakeWorksInside) {
+  if (::access("/usr/bin/make", X_OK) != 0) GTEST_SKIP() << "needs /usr/bin/make";
+  const std::filesystem::path folder = daemon_.folder() + "/../make";
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder / "inner") << "all: one two\n\t@echo flags $(MAKEFLAGS)\n"
+                                  << "one:\n\t@timeout 20 sh -c 'echo met >fifo'\n"
+                                  << "two:\n\t@timeout 20 sh -c 'read word <fifo; echo $$word'\n";
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  GiveToClients(folder);
+  for (const char* const mode : {"", "--until=tree", "--exec"}) {
+    SCOPED_TRACE(mode);
+    std::ofstream(folder / "outer") << "all:\n\t+@" << ProgramPath("client/cli/berth") << " run " << mode
+                                    << " -- $(MAKE) -f inner\n";
+    GiveToClients(folder);
+    Subprocess make = StartAs({"/bin/sh", "-c", absl::StrCat("cd ", folder.string(), "; exec make -j2 -f outer 2>&1")},
+                              {"MAKEFLAGS", "MAKELEVEL"});
+    const std::string said = make.ReadAll();
+    EXPECT_EQ(make.Wait(), 0) << said;
+    EXPECT_TRUE(absl::StrContains(said, "met\n")) << said;
+    EXPECT_TRUE(absl::StrContains(said, "--jobserver-")) << said;
+    EXPECT_FALSE(absl::StrContains(said, "jobserver unavailable")) << said;
+  }
 }
 
 // Signals 1 to 28, as a command finds them. (posix_spawn() leaves two of glibc's own signals ignored.)

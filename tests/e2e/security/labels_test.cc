@@ -1,6 +1,8 @@
 // Labels: text that is only displayed. The daemon cleans and truncates it, whoever sends it, and fails no request for
 // it. Nothing in the command's output moves, hides or reorders the text on a terminal.
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@
 #include <berth/reservation.h>
 #include <berth/session.h>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/memory.pb.h"
@@ -96,6 +99,47 @@ TEST_F(LabelsTest, CommandAcceptsAnyLabelAndEscapesIt) {
         berth.Show({"run", "--pool", "wide", "--label", label, "--", "/bin/sh", "-c", look});
     EXPECT_TRUE(absl::StrContains(permits, ToLabel(label))) << permits;
     EXPECT_EQ(ToTerminal(permits), permits);
+  }
+  daemon_.ExpectAccountsBack();
+}
+
+// A process chooses its name: this one does, with permits, blocks and a waiter, and its `berth run` beside it.
+TEST_F(LabelsTest, ProcessNamesAreShownEscaped) {
+  char original[16] = {};
+  ::prctl(PR_GET_NAME, original);
+  const BerthCommand berth(daemon_.folder());
+  const std::vector<std::string> names = {"\x1b[2Jgone", "two\nlines\r", "\xff\xfe", "\xc2\x9b" "31mC1",
+                                          "abc\u202egnp", "\xe2\x80\x8b\x07", "12345678901234\u00e4"};
+  for (const std::string& name : names) {
+    SCOPED_TRACE(ToTerminal(name));
+    ::prctl(PR_SET_NAME, name.c_str());
+    const auto session = Must(Session::Open({.folder = daemon_.folder(), .label = "named", .always_new = true}));
+    const Permit permit = Must(Permit::Acquire(session, {.pool = "wide", .units = 8}));
+    const Block block = Must(Block::Allocate(session, {.bytes = Bytes(4096)}));
+    ::prctl(PR_SET_NAME, original);
+    // The kernel cuts a name, even inside a character.
+    std::string shown = absl::CHexEscape(name.substr(0, sizeof(original) - 1));
+    absl::StrAppend(&shown, "(", ::getpid(), ")");
+    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+             {"permits"}, {"sessions"}, {"blocks"}, {"log"}, {"--json", "permits"}, {"--json", "sessions"}}) {
+      const std::string said = berth.Show(words);
+      EXPECT_EQ(ToTerminal(said), said) << words[0];
+      if (words.size() == 1 && words[0] != "log") {
+        EXPECT_TRUE(absl::StrContains(said, shown)) << words[0] << ToTerminal(said);
+      }
+    }
+    if (&name != &names.front()) continue;
+    // The notice of a wait, which names the holder, and then `explain`.
+    Subprocess waiting = berth.Start({"run", "--pool", "wide", "--", "/bin/true"},
+                                     {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
+    const std::string notice = Must(waiting.ReadLine());
+    EXPECT_TRUE(absl::StrContains(notice, absl::StrCat("held by ", shown))) << ToTerminal(notice);
+    EXPECT_EQ(ToTerminal(notice), notice);
+    const std::string explained =
+        berth.Show({"explain", notice.substr(notice.rfind(' ') + 1)});
+    EXPECT_EQ(ToTerminal(explained), explained);
+    waiting.Signal(SIGTERM);
+    waiting.Wait();
   }
   daemon_.ExpectAccountsBack();
 }
