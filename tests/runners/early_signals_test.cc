@@ -10,9 +10,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/ptrace.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -27,13 +25,13 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/os/os_error.h"
 #include "gtest/gtest.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/environment.h"
 #include "tests/support/proc.h"
+#include "tests/support/stepped_program.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
@@ -42,79 +40,12 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// The signal by which the kernel reports a stop at a system call (PTRACE_O_TRACESYSGOOD).
-constexpr int kAtSystemCall = SIGTRAP | 0x80;
-
 std::string ReadText(const std::string& path) {
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
 }
-
-// A program that runs from one system call to the next, until it is let go. Only the constructing thread may use it.
-class SteppedProgram {
- public:
-  explicit SteppedProgram(SubprocessOptions options) : process_(Subprocess::Start(Traced(std::move(options)))) {
-    // Stops when it has become the program.
-    int status = 0;
-    if (::waitpid(process_.pid(), &status, __WALL) < 0 || !WIFSTOPPED(status) ||
-        ::ptrace(PTRACE_SETOPTIONS, process_.pid(), nullptr, PTRACE_O_TRACESYSGOOD) < 0) {
-      Fatal(OsError("ptrace", errno), "a traced program");
-    }
-  }
-
-  Subprocess& process() { return process_; }
-
-  // Runs to the next entry into a system call or return from one. Returns false if the program ends before.
-  bool Step() {
-    int signal = 0;
-    while (true) {
-      if (::ptrace(PTRACE_SYSCALL, process_.pid(), nullptr, signal) < 0) return false;
-      siginfo_t info = {};
-      // Subprocess reads the end.
-      ::waitid(P_PID, static_cast<id_t>(process_.pid()), &info, WSTOPPED | WEXITED | WNOWAIT | __WALL);
-      if (info.si_code != CLD_TRAPPED) return false;
-      int status = 0;
-      ::waitpid(process_.pid(), &status, __WALL);
-      if (WSTOPSIG(status) == kAtSystemCall) return true;
-      // A signal of its own, such as SIGCHLD.
-      signal = WSTOPSIG(status);
-    }
-  }
-
-  // Returns the number of the system call that the program enters; none at another stop.
-  std::optional<uint64_t> Entered() const {
-    __ptrace_syscall_info info = {};
-    const long size = ::ptrace(PTRACE_GET_SYSCALL_INFO, process_.pid(), sizeof(info), &info);
-    if (size <= 0 || info.op != PTRACE_SYSCALL_INFO_ENTRY) return std::nullopt;
-    return info.entry.nr;
-  }
-
-  bool Blocks(int signal) const {
-    std::ifstream status(absl::StrCat("/proc/", process_.pid(), "/status"));
-    uint64_t set = 0;
-    for (std::string line; std::getline(status, line);) {
-      if (absl::StartsWith(line, "SigBlk:")) (void)absl::SimpleHexAtoi(line.substr(8), &set);
-    }
-    return (set >> (signal - 1) & 1) != 0;
-  }
-
-  // Sends the signal, and lets the program run by itself.
-  void LetGo(int signal) {
-    process_.Signal(signal);
-    ::ptrace(PTRACE_DETACH, process_.pid(), nullptr, 0);
-  }
-
- private:
-  static SubprocessOptions Traced(SubprocessOptions options) {
-    const Words program = std::exchange(options.argv, {ProgramPath("tests/runners/signal_probe"), "traced"});
-    options.argv.insert(options.argv.end(), program.begin(), program.end());
-    return options;
-  }
-
-  Subprocess process_;
-};
 
 // The stops of a start at which the program has decided what a signal does: [first, end).
 struct Stops {
@@ -237,7 +168,7 @@ TEST_F(EarlySignalsTest, DaemonHandlesSignalAtAnyMomentOfStart) {
     uint64_t covered = 0;
     stops = CountStops(daemon.program(), [&] {
       ++covered;
-      if (waits == 0 && daemon.program().Entered() == static_cast<uint64_t>(SYS_poll)) waits = covered;
+      if (waits == 0 && daemon.program().Enters(SYS_poll)) waits = covered;
       return daemon.IsReady();
     });
     waits += stops.first - 1;
@@ -302,7 +233,7 @@ TEST_F(EarlySignalsTest, WrapperHandlesSignalAtAnyMomentOfStart) {
       SteppedProgram program(options);
       // A wrapper reads its signals from then on; another verb has its signals back.
       stops = CountStops(program, [&] {
-        return row.reports ? program.Entered() == static_cast<uint64_t>(SYS_signalfd4) : !program.Blocks(SIGTERM);
+        return row.reports ? program.Enters(SYS_signalfd4) : !program.Blocks(SIGTERM);
       });
       program.LetGo(SIGTERM);
       EXPECT_EQ(program.process().Wait(), 128 + SIGTERM);

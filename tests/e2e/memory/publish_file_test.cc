@@ -2,6 +2,7 @@
 // readers, grants to users, device capacity, and lost devices.
 
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +27,7 @@
 #include "tests/support/daemon/berth_command.h"
 #include "tests/support/daemon/node_file.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/stepped_program.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
@@ -112,6 +115,55 @@ TEST_F(PublishFileTest, FileWrittenDuringPublishMakesNoName) {
     bool said = false;
     for (const std::string& text : each.says) said = said || absl::StrContains(ended.said, text);
     EXPECT_TRUE(said) << ended.said;
+    EXPECT_TRUE(Eventually([&] { return HasNoBlocks(); })) << "nothing is left behind";
+  }
+}
+
+// The command is stopped where it begins to read, and goes on with a file that has changed.
+TEST_F(PublishFileTest, FileChangedAtFirstReadMakesNoName) {
+#ifdef BERTH_SANITIZED
+  GTEST_SKIP() << "a sanitizer cannot be traced";
+#endif
+  const struct {
+    const char* what;
+    // A script; $F is the file, and $G another one with other content.
+    const char* change;
+    // Empty where the file that was opened is published.
+    const char* says;
+  } cases[] = {
+      {"append", "echo more >>$F", "changed while it was read: its size was 8192 bytes and is 8197"},
+      {"write in place", "printf x | dd of=$F conv=notrunc status=none", "a process wrote to it (mtime)"},
+      {"write in place, with the times of before",
+       "touch -r $F $F.times; printf x | dd of=$F conv=notrunc status=none; touch -r $F.times $F", "(ctime)"},
+      {"truncate", "truncate -s 100 $F", "its size was 8192 bytes and is 100"},
+      {"truncate and fill again", "cp $F $F.copy; cat $F.copy >$F", "a process wrote to it (mtime)"},
+      {"chmod", "chmod 0600 $F", "mode, owner or links were set (ctime)"},
+      {"rename over", "mv $G $F", ""},
+      {"remove", "rm $F", ""},
+  };
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.what);
+    // One chunk, which the command's first thread reads.
+    const std::string name = absl::StrCat("c", &each - cases);
+    const std::string path = File(name, 'w', 8192), other = File(name + ".other", 'o', 8192);
+    SteppedProgram program({.argv = {ProgramPath("client/cli/berth"), "blocks", "publish", "w", path},
+                            .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"},
+                            .errors = Path("errors")});
+    bool reads = false;
+    while (!reads && program.Step()) reads = program.Enters(SYS_pread64, path);
+    ASSERT_TRUE(reads) << "it has ended before";
+    EXPECT_EQ(berth_.ShowJson({"blocks"})["blocks"][0].value("name", ""), "");
+    Subprocess change = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", absl::StrCat("F=", path, "; G=", other, "; ", each.change)}, .of_operator = true});
+    EXPECT_EQ(change.Wait(), 0);
+    program.LetGo(0);
+    const bool published = *each.says == '\0';
+    EXPECT_EQ(program.process().Wait(), published ? 0 : 1);
+    std::stringstream errors;
+    errors << std::ifstream(Path("errors")).rdbuf();
+    EXPECT_TRUE(absl::StrContains(errors.str(), each.says)) << errors.str();
+    std::filesystem::remove(Path("errors"));
+    if (published) EXPECT_EQ(berth_.Run({"blocks", "unpublish", "w"}), 0);
     EXPECT_TRUE(Eventually([&] { return HasNoBlocks(); })) << "nothing is left behind";
   }
 }
