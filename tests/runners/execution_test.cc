@@ -96,7 +96,7 @@ TEST_F(ExecutionTest, EachModeExecutesLikeExecvp) {
   }
 }
 
-// Returns words of programs that change attributes and then execute the words that follow, as far as they can do so here.
+// Returns programs that change attributes and then execute the words that follow, without those that cannot here.
 Words ExecutionTest::ChangeAttributes() {
   Words changes;
   for (const char* const program :
@@ -152,8 +152,8 @@ TEST_F(ExecutionTest, EachModePassesInheritedAttributes) {
   }
 }
 
-// The command's terminal, session and foreground are those that it has without a wrapper: in the group of a shell
-// without job control, as a foreground job, and as a background job.
+// The command's terminal, session and foreground are those that it has without a wrapper. A shell starts it without job
+// control, as a foreground job, or as a background job.
 TEST_F(ExecutionTest, EachModePassesControllingTerminal) {
   const std::string probe = absl::StrCat(ProgramPath("tests/runners/signal_probe"), " terminal");
   const struct {

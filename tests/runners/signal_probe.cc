@@ -194,9 +194,9 @@ int Attributes(int argc, char** argv) {
   }
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    for (const char* const name : {"Umask:", "Uid:", "Gid:", "Groups:", "NoNewPrivs:", "Seccomp:", "SigPnd:", "ShdPnd:",
-                                   "SigBlk:", "SigIgn:", "SigCgt:", "CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:",
-                                   "Cpus_allowed:", "Mems_allowed:"}) {
+    for (const char* const name :
+         {"Umask:", "Uid:", "Gid:", "Groups:", "NoNewPrivs:", "Seccomp:", "SigPnd:", "ShdPnd:", "SigBlk:", "SigIgn:",
+          "SigCgt:", "CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "Cpus_allowed:", "Mems_allowed:"}) {
       if (line.rfind(name, 0) == 0) printf("%s\n", line.c_str());
     }
   }

@@ -57,12 +57,23 @@ std::optional<int> NamedFd(const std::string& path) {
   return std::nullopt;
 }
 
+absl::Status CannotOpen(const std::string& path, int error) {
+  struct stat entry;
+  const mode_t kind = ::stat(path.c_str(), &entry) == 0 ? entry.st_mode & S_IFMT : 0;
+  const char* way_out = nullptr;
+  if (error == EISDIR) way_out = " is a directory: name a file in it";
+  if (error == ENXIO && kind == S_IFIFO) way_out = " is a FIFO without a reader: start its reader, or name a file";
+  if (error == ENXIO && kind == S_IFSOCK) way_out = " is a socket: name a file";
+  if (way_out == nullptr) return OsError(absl::StrCat("log.file: ", path), error);
+  return absl::FailedPreconditionError(absl::StrCat("log.file: ", path, way_out));
+}
+
 absl::StatusOr<UniqueFd> OpenFile(const std::string& path) {
   if (const std::optional<int> fd = NamedFd(path); fd.has_value()) {
     // The broker's other fds are its ledger and its sockets.
     if (*fd != STDOUT_FILENO && *fd != STDERR_FILENO) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, " is not an output of the daemon: only /dev/stdout and /dev/stderr are"));
+          absl::StrCat("log.file: ", path, " is not an output of the daemon: only /dev/stdout and /dev/stderr are"));
     }
     // A socket cannot be opened again.
     return DuplicateFd(*fd);
@@ -74,11 +85,12 @@ absl::StatusOr<UniqueFd> OpenFile(const std::string& path) {
     // The operator may link to a log on another disk.
     struct stat link;
     if (::lstat(path.c_str(), &link) == 0 && link.st_uid != 0 && link.st_uid != ::geteuid()) {
-      return absl::FailedPreconditionError(absl::StrCat(path, " is a symbolic link of user ", link.st_uid, "'s"));
+      return absl::FailedPreconditionError(absl::StrCat("log.file: ", path, " is a symbolic link of user ", link.st_uid,
+                                                        "'s: name its target, or make the link anew"));
     }
     file.reset(::open(path.c_str(), kFlags, 0640));
   }
-  if (!file) return OsError(path, errno);
+  if (!file) return CannotOpen(path, errno);
   return file;
 }
 

@@ -103,7 +103,7 @@ TEST_F(ConfirmationTest, NoOtherCommandAsks) {
   AddCommands({}, &all, &asking);
   EXPECT_EQ(asking, (std::set<std::string>{"device drop", "device reset", "reset", "stop"}));
   // The help was read down to the last level.
-  for (const char* const name : {"run", "permits revoke", "blocks unpublish", "budget set", "sessions end", "upgrade"}) {
+  for (const char* const name : {"run", "permits revoke", "blocks unpublish", "budget set", "sessions end"}) {
     EXPECT_TRUE(all.contains(name)) << name;
   }
 }

@@ -1,21 +1,38 @@
-// Log files are moved away under the daemon, as by logrotate, and a reload opens new ones.
+// Log files are moved away under the daemon, as by logrotate, and a reload opens new ones. Other kinds of entries than
+// files, named by `log.file`.
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <berth/error.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
+#include "berth/v1/memory.pb.h"
 #include "client/sdk/admin/inspector.h"
+#include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
@@ -159,6 +176,160 @@ TEST_F(LogRotationTest, FailedReopenKeepsEarlierFile) {
   }
   actor.Quit();
   daemon_.ExpectAccountsBack();
+}
+
+// Returns the numbers of the records in a file, in order.
+std::vector<uint64_t> NumbersIn(const std::string& text) {
+  std::vector<uint64_t> numbers;
+  constexpr absl::string_view kNumber = "\"number\":\"";
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const size_t at = line.find(kNumber);
+    uint64_t number = 0;
+    const absl::string_view rest = at == absl::string_view::npos ? "" : line.substr(at + kNumber.size());
+    EXPECT_TRUE(absl::SimpleAtoi(rest.substr(0, rest.find('"')), &number)) << line;
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+// The sample of deploy/, with the paths of this test in place of the installed ones.
+TEST_F(LogRotationTest, LogrotateLosesNoRecord) {
+  std::string logrotate;
+  const char* const path_variable = ::getenv("PATH");
+  const std::string folders = absl::StrCat(path_variable == nullptr ? "" : path_variable, ":/usr/sbin");
+  for (const absl::string_view folder : absl::StrSplit(folders, ':', absl::SkipEmpty())) {
+    const std::string path = absl::StrCat(folder, "/logrotate");
+    if (logrotate.empty() && std::filesystem::exists(path)) logrotate = path;
+  }
+  if (logrotate.empty()) GTEST_SKIP() << "needs logrotate";
+  const std::string reload = absl::StrCat(ProgramPath("client/cli/berth"), " --folder=", daemon_.folder(),
+                                          " --admin config reload");
+  const std::string sample = absl::StrReplaceAll(
+      Read(ProgramPath("deploy/logrotate/berthd")),
+      {{"/var/log/berth/", folder_ + "/"}, {"systemctl reload berthd.service", reload}});
+  ASSERT_TRUE(absl::StrContains(sample, reload)) << sample;
+  const std::string config = folder_ + "/sample";
+  std::ofstream(config) << sample;
+  std::filesystem::permissions(config, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+
+  Actor actor(daemon_);
+  const std::string path = paths()[0];
+  int turns = 0;
+  for (int rotation = 1; rotation <= 3; ++rotation) {
+    std::atomic<bool> rotated = false;
+    std::thread writer([&] {
+      for (; !rotated; ++turns) {
+        actor.Do("allocate a 4096");
+        actor.Do("drop a");
+      }
+    });
+    EXPECT_TRUE(Eventually([&] { return !Read(path).empty(); }));
+    Subprocess tool = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c",
+                  absl::StrCat("exec ", logrotate, " --force --state ", folder_, "/state ", config, " 2>&1")},
+         .environment = {"BERTH_SESSION"},
+         .of_operator = true});
+    const std::string said = tool.ReadAll();
+    EXPECT_EQ(tool.Wait(), 0) << said;
+    rotated = true;
+    writer.join();
+    EXPECT_TRUE(std::filesystem::exists(absl::StrCat(path, ".", rotation, ".gz")));
+  }
+  // Four records for each turn at the most; the last ones are written soon.
+  const v1::ListLogRecordsResponse all = Must(daemon_.inspector().ListLogRecords());
+  const uint64_t last = all.records(all.records_size() - 1).number();
+  EXPECT_TRUE(ComesToHave(path, absl::StrCat("\"number\":\"", last, "\"")));
+  std::vector<uint64_t> numbers;
+  for (int rotation = 3; rotation >= 1; --rotation) {
+    Subprocess unpacked = Subprocess::Start({.argv = {"/bin/gzip", "-dc", absl::StrCat(path, ".", rotation, ".gz")}});
+    for (const uint64_t number : NumbersIn(unpacked.ReadAll())) numbers.push_back(number);
+    unpacked.Wait();
+  }
+  for (const uint64_t number : NumbersIn(Read(path))) numbers.push_back(number);
+  EXPECT_GE(numbers.size(), static_cast<size_t>(turns));
+  EXPECT_EQ(numbers.front(), 1u);
+  for (size_t i = 1; i < numbers.size(); ++i) EXPECT_EQ(numbers[i], numbers[i - 1] + 1);
+  EXPECT_EQ(daemon_.GetNode().unwritten_log_records(), 0u);
+  actor.Quit();
+  daemon_.ExpectAccountsBack();
+}
+
+// `log.file` as another kind of entry than a file: each is used as documented or refused by name.
+class LogFileKindTest : public ::testing::Test {
+ protected:
+  LogFileKindTest() {
+    // The path of a socket is short.
+    std::string path = "/tmp/berth-log-XXXXXX";
+    EXPECT_NE(::mkdtemp(path.data()), nullptr);
+    folder_ = path;
+  }
+  ~LogFileKindTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string PathOf(const std::string& name) const { return folder_ + "/" + name; }
+  std::string Config(const std::string& name) const {
+    return absl::StrCat("[log]\nfile = \"", PathOf(name), "\"\n");
+  }
+
+  std::string folder_;
+};
+
+TEST_F(LogFileKindTest, UnusableKindIsRefusedByNameAtStart) {
+  std::filesystem::create_directory(PathOf("folder"));
+  ASSERT_EQ(::mkfifo(PathOf("fifo").c_str(), 0600), 0);
+  std::filesystem::create_symlink(PathOf("loop"), PathOf("loop"));
+  std::filesystem::create_symlink(PathOf("folder"), PathOf("link"));
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  PathOf("socket").copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"folder", "is a directory: name a file in it"},
+      {"link", "is a directory: name a file in it"},
+      {"fifo", "is a FIFO without a reader: start its reader, or name a file"},
+      {"socket", "is a socket: name a file"},
+      {"loop", "Too many levels of symbolic links"},
+      {"none/file", "No such file or directory"},
+  };
+  if (IsRoot()) {
+    std::ofstream(PathOf("target")).close();
+    std::filesystem::create_symlink(PathOf("target"), PathOf("foreign"));
+    ASSERT_EQ(::lchown(PathOf("foreign").c_str(), 65533, 65533), 0);
+    rows.emplace_back("foreign", "is a symbolic link of user 65533's: name its target, or make the link anew");
+  }
+  for (const auto& [name, says] : rows) {
+    SCOPED_TRACE(name);
+    std::ofstream(PathOf("config")) << Config(name);
+    Subprocess daemon = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1", ProgramPath("daemon/berthd"), "--backend=host",
+                  absl::StrCat("--folder=", PathOf("run")), absl::StrCat("--config=", PathOf("config"))},
+         .environment = {"BERTH_SESSION", "BERTH_STATE"},
+         .of_operator = true});
+    const std::string said = daemon.ReadAll();
+    EXPECT_EQ(daemon.Wait(), 1) << said;
+    EXPECT_TRUE(absl::StrContains(said, absl::StrCat("log.file: ", PathOf(name), says[0] == 'i' ? " " : ": ", says)))
+        << said;
+  }
+}
+
+TEST_F(LogFileKindTest, LinkAndFifoReceiveRecords) {
+  std::filesystem::create_symlink(PathOf("target"), PathOf("link"));
+  ASSERT_EQ(::mkfifo(PathOf("fifo").c_str(), 0600), 0);
+  const UniqueFd reader(::open(PathOf("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  for (const bool fifo : {false, true}) {
+    TestDaemon daemon({.config = Config(fifo ? "fifo" : "link")});
+    Actor actor(daemon);
+    actor.Do("allocate a 4096");
+    std::string text;
+    EXPECT_TRUE(Eventually([&] {
+      char some[4096];
+      const ssize_t got = fifo ? ::read(reader.get(), some, sizeof(some)) : 0;
+      if (got > 0) text.append(some, static_cast<size_t>(got));
+      return absl::StrContains(fifo ? text : Read(PathOf("target")), "\"bytes\":\"");
+    })) << fifo;
+    EXPECT_EQ(std::filesystem::is_symlink(PathOf("link")), true);
+    actor.Quit();
+    daemon.ExpectAccountsBack();
+  }
 }
 
 }  // namespace
