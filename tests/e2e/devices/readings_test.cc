@@ -1,9 +1,11 @@
 // Driver readings while the daemon runs: which processes have a device's memory, and whether they are active. A script
 // supplies the driver's values.
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <berth/bytes.h>
@@ -172,6 +174,20 @@ TEST_F(ReadingsTest, ProcessWithoutPermitIsListed) {
   const v1::ListStraysResponse now = Must(daemon_.inspector().ListStrays());
   ASSERT_EQ(now.strays_size(), 1);
   EXPECT_EQ(now.strays(0).process().pid(), ::getpid()) << "this process is no descendant of it";
+}
+
+// A process chooses its name, here this one.
+TEST_F(ReadingsTest, UnprintableNameOfProcessIsListedCleaned) {
+  char original[16] = {};
+  ::prctl(PR_GET_NAME, original);
+  for (const auto& [name, listed] : {std::pair("\xff\x1b[2J", "??[2J"), std::pair("abc\u202egnp", "abc?gnp")}) {
+    ::prctl(PR_SET_NAME, name);
+    Say(MiB(40), Process(::getpid(), MiB(8)));
+    const v1::ListStraysResponse strays = Must(daemon_.inspector().ListStrays());
+    ASSERT_EQ(strays.strays_size(), 1);
+    EXPECT_EQ(strays.strays(0).process().name(), listed);
+  }
+  ::prctl(PR_SET_NAME, original);
 }
 
 TEST_F(ReadingsTest, OldReadingsGrantNoBytesWithExplanation) {
