@@ -56,7 +56,9 @@ esac
 def play_test(folder, arguments):
     """Plays `bazel test`: state.json maps targets to lists of [state, log, cases...]."""
     state = json.loads((folder / "state.json").read_text())
-    named = [argument for argument in arguments if argument.startswith("//") and argument != "//..."]
+    with open(folder / "calls", "a", encoding="utf-8") as calls:
+        calls.write(" ".join(arguments) + "\n")
+    named = [argument for argument in arguments if argument.startswith("//") and not argument.endswith("/...")]
     code = 0
     for target in named or state:
         result, log, *cases = state[target].pop(0)
@@ -162,6 +164,18 @@ class RunTest(unittest.TestCase):
                     self.assertIn(text, stderr)
                 for text in lacks:
                     self.assertNotIn(text, stderr)
+
+    def test_all_repeats_process_tests_with_the_products_own_bounds(self):
+        (self.folder / "daemon").mkdir()
+        self.write_program("daemon/berthd", "#!/bin/sh\necho no CUDA headers\n")
+        code, closing, stderr = self.run_gate({"//a:test": [["PASSED", ENDED, PASSES]] * 4}, "--all")
+        self.assertEqual((code, closing), (0, "4 passed, 0 failed, 0 skipped"), stderr)
+        self.assertIn("== own bounds: builds, then runs 1 test programs", stderr)
+        calls = (self.folder / "calls").read_text().splitlines()
+        short = [call for call in calls if "--test_env=BERTH_TEST_PATIENCE=1" in call]
+        self.assertEqual((len(calls), len(short)), (4, 1), calls)
+        self.assertEqual(short[0].split()[-2:], ["//tests/e2e/...", "//daemon/supervisor/..."])
+        self.assertIn("--test_tag_filters=-soak,-gpu ", short[0])
 
     def test_a_failed_build_is_shown(self):
         code, closing, stderr = self.run_gate({}, PLAY_BUILD="ERROR: x.cc:1: no such thing\nand its second line")
