@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/environment.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 #include "tests/support/wire/answer_times.h"
@@ -80,7 +81,7 @@ TEST(FdExhaustionTest, OperatorsAreServedDespiteExhaustedClientFds) {
   const absl::Status no_connection = Inspector(unconnected).GetNode().status();
   EXPECT_TRUE(absl::StrContains(no_connection.message(), "accepted no connection on")) << no_connection;
   AnswerTimes times;
-  for (int i = 0; i < 10 && !HasFailure(); ++i) {
+  for (uint64_t i = 0; i < GateOrSoak(2, 10) && !HasFailure(); ++i) {
     EXPECT_TRUE(absl::StrContains(Berth(daemon, "status"), "gpu-tests"));
     Berth(daemon, "health");
     EXPECT_TRUE(Ok(ComeAsOperator(daemon, &times)));
@@ -126,7 +127,7 @@ TEST(PlacesTest, OperatorsConnectWhenTheirUserIsAtLimit) {
   Flood sessions = Flood::Start("silent", daemon.folder() + "/attach.sock", 60);
   ASSERT_TRUE(Eventually([&] { return !Actor(daemon, {.open = false}).Ask("open").ok(); }));
   AnswerTimes times;
-  for (int i = 0; i < 10 && !HasFailure(); ++i) EXPECT_TRUE(Ok(ComeAsOperator(daemon, &times)));
+  for (uint64_t i = 0; i < GateOrSoak(2, 10) && !HasFailure(); ++i) EXPECT_TRUE(Ok(ComeAsOperator(daemon, &times)));
   times.ExpectInTime("every place of one's user taken");
   // More operators at once than their user's places.
   std::vector<std::shared_ptr<Session>> operators;
@@ -180,6 +181,7 @@ TEST(MemoryExhaustionTest, BrokerPastMemoryBoundRestartsWithItsState) {
 #ifdef BERTH_SANITIZED
   GTEST_SKIP() << "a sanitizer's memory is more than the bound";
 #endif
+  if (!Soaks()) GTEST_SKIP() << "in the soak: a broker serves for 10 s before it may end for its memory";
   TestDaemon daemon({.config = "[limits]\nbroker_memory = \"24MiB\"\n"});
   Actor holder(daemon);
   holder.Do("acquire p");
