@@ -247,7 +247,8 @@ std::string DescribeCause(const v1::WaitExplanation& wait) {
       return "the bytes that the request would reserve are not free";
     case v1::WaitExplanation::STOPPED:
       return "the waiting process is stopped, or has not reconnected since the daemon's restart: Berth grants it "
-             "nothing until it continues (fg, kill -CONT); its place in the queue stays reserved";
+             "nothing until it continues (fg, kill -CONT, the thaw of its cgroup, the detach of its debugger); its "
+             "place in the queue stays reserved";
     case v1::WaitExplanation::CLIENT_CAP:
       return "more units are out than the client's environment allows";
     default:

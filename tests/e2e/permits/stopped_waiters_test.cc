@@ -1,11 +1,20 @@
 // Waiters whose process is stopped: the next waiter gets the unit, every view says so, and the stopped one waits on in
 // its place once it continues.
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -20,6 +29,7 @@
 #include "berth/v1/permit.pb.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
+#include "tests/support/cgroup.h"
 #include "tests/support/daemon/berth_command.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/environment.h"
@@ -32,8 +42,12 @@ namespace {
 
 // How a waiter comes to a halt.
 struct Halt {
-  int signal;
-  bool group;
+  enum class By { kSignal, kDebugger, kFreezer };
+  int signal = 0;
+  bool group = false;
+  By by = By::kSignal;
+  // A debugger stops every thread, a tracer perhaps only the main one.
+  bool all_threads = true;
 };
 constexpr Halt kStop = {SIGSTOP, false};
 // As a terminal's ^Z.
@@ -65,7 +79,72 @@ constexpr Case kCases[] = {{"Stop", kRun, kStop},
                            {"GangStop", "\"$0\" run --quiet --gpus 1 -- echo ran", kStop},
                            {"CtestRunStop", kCtestRun, kStop},
                            {"CtestRunGroupTstp", kCtestRun, kTerminalStop},
-                           {"HolderProcessStop", kAcquire, kStop}};
+                           {"HolderProcessStop", kAcquire, kStop},
+                           {"Debugger", kRun, {.by = Halt::By::kDebugger}},
+                           {"ExecDebugger", "\"$0\" run --quiet --exec -- /bin/echo ran", {.by = Halt::By::kDebugger}},
+                           {"HolderProcessDebugger", kAcquire, {.by = Halt::By::kDebugger}},
+                           {"Tracer", kRun, {.by = Halt::By::kDebugger, .all_threads = false}}};
+// The state of a frozen process is that of one that sleeps.
+constexpr Case kFrozenCases[] = {{"Frozen", kRun, {.by = Halt::By::kFreezer}},
+                                 {"GangFrozen", "\"$0\" run --quiet --gpus 1 -- echo ran", {.by = Halt::By::kFreezer}},
+                                 {"HolderProcessFrozen", kAcquire, {.by = Halt::By::kFreezer}}};
+
+// Stops a process as a debugger does; no signal continues it.
+class Debugger {
+ public:
+  // Returns errno, 0 for success. The process runs on with the end of this thread at the latest.
+  int Attach(pid_t pid, bool all_threads) {
+    // Threads that start meanwhile are found by the next look.
+    for (bool found = true; found;) {
+      found = false;
+      for (const auto& entry : std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"))) {
+        pid_t thread = 0;
+        if (!absl::SimpleAtoi(entry.path().filename().string(), &thread)) continue;
+        if ((!all_threads && thread != pid) || !threads_.insert(thread).second) continue;
+        if (::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) < 0) return errno;
+        if (::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) < 0) return errno;
+        if (::waitpid(thread, nullptr, __WALL) < 0) return errno;
+        found = true;
+      }
+    }
+    return 0;
+  }
+  void Detach() {
+    for (const pid_t thread : threads_) EXPECT_EQ(::ptrace(PTRACE_DETACH, thread, nullptr, nullptr), 0) << errno;
+    threads_.clear();
+  }
+
+ private:
+  std::set<pid_t> threads_;
+};
+
+// Freezes a process in a control group of its own.
+class Freezer {
+ public:
+  explicit Freezer(pid_t pid) : cgroup_("berth-frozen") {
+    if (!cgroup_.path().empty()) Write("cgroup.procs", absl::StrCat(pid));
+  }
+  ~Freezer() { Thaw(); }
+  // Whether this machine can freeze.
+  bool works() const { return !cgroup_.path().empty() && std::filesystem::exists(cgroup_.path() + "/cgroup.freeze"); }
+  void Freeze() {
+    Write("cgroup.freeze", "1");
+    ASSERT_TRUE(Eventually([this] {
+      std::ifstream file(cgroup_.path() + "/cgroup.events");
+      return absl::StrContains(std::string(std::istreambuf_iterator<char>(file), {}), "frozen 1");
+    }));
+  }
+  void Thaw() {
+    if (works()) Write("cgroup.freeze", "0");
+  }
+
+ private:
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(absl::StrCat(cgroup_.path(), "/", name)) << text << std::flush;
+  }
+
+  Cgroup cgroup_;
+};
 
 class StoppedWaitersTest : public ::testing::Test {
  protected:
@@ -84,6 +163,15 @@ class StoppedWaitersTest : public ::testing::Test {
   bool FirstWaiterIsStopped() {
     const std::vector<v1::Waiter> waiters = Waiters();
     return !waiters.empty() && waiters[0].stopped();
+  }
+
+  // The first waiter is skipped.
+  void ExpectViewsSayStopped() {
+    EXPECT_TRUE(absl::StrContains(berth_.Show({"permits"}), " stopped"));
+    EXPECT_TRUE(absl::StrContains(berth_.Show({"status"}), ", 1 stopped"));
+    const std::string explained = berth_.Show({"explain", absl::StrCat(Waiters()[0].number())});
+    EXPECT_TRUE(absl::StrContains(explained, "because: the waiting process is stopped")) << explained;
+    EXPECT_TRUE(absl::StrContains(explained, "the thaw of its cgroup, the detach of its debugger")) << explained;
   }
 
   TestDaemon daemon_;
@@ -131,14 +219,30 @@ class HaltTest : public StoppedWaitersTest, public ::testing::WithParamInterface
 TEST_P(HaltTest, NextWaiterIsServedAndStoppedOneKeepsPlace) {
   const auto& [how, seen] = GetParam();
   const Halt& halt = how.halt;
+  Debugger debugger;
+  std::optional<Freezer> freezer;
   Actor holder(daemon_), next(daemon_), last(daemon_);
   holder.Do("acquire p");
   Job job(daemon_, how.command);
   ASSERT_TRUE(WaitersBecome(1));
   job.set_waiter(Waiters()[0].process().pid());
+  if (halt.by == Halt::By::kFreezer && !freezer.emplace(job.waiter()).works()) {
+    job.Signal(SIGKILL, /*group=*/false);
+    GTEST_SKIP() << "this machine has no writable control group that freezes";
+  }
   next.SendLine("acquire p");
   ASSERT_TRUE(WaitersBecome(2));
-  job.Stop(halt);
+  switch (halt.by) {
+    case Halt::By::kSignal:
+      job.Stop(halt);
+      break;
+    case Halt::By::kDebugger:
+      ASSERT_EQ(debugger.Attach(job.waiter(), halt.all_threads), 0) << ::strerror(errno);
+      break;
+    case Halt::By::kFreezer:
+      freezer->Freeze();
+      break;
+  }
   if (seen) ASSERT_TRUE(Eventually([&] { return FirstWaiterIsStopped(); }));
   holder.Do("release p");
   EXPECT_TRUE(Ok(next.Answer()));
@@ -147,7 +251,10 @@ TEST_P(HaltTest, NextWaiterIsServedAndStoppedOneKeepsPlace) {
   last.SendLine("acquire p");
   ASSERT_TRUE(WaitersBecome(2));
   EXPECT_EQ(Waiters()[0].process().pid(), job.waiter());
-  job.Signal(SIGCONT, halt.group);
+  ExpectViewsSayStopped();
+  if (halt.by == Halt::By::kSignal) job.Signal(SIGCONT, halt.group);
+  debugger.Detach();
+  if (freezer.has_value()) freezer->Thaw();
   ASSERT_TRUE(Eventually([&] { return !Waiters()[0].stopped(); }));
   EXPECT_EQ(Waiters()[0].process().pid(), job.waiter());
   next.Do("release p");
@@ -164,6 +271,9 @@ INSTANTIATE_TEST_SUITE_P(Halts, HaltTest,
                            const bool seen = std::get<1>(info.param);
                            return absl::StrCat(std::get<0>(info.param).name, seen ? "Seen" : "Unseen");
                          });
+INSTANTIATE_TEST_SUITE_P(Frozen, HaltTest,
+                         ::testing::Combine(::testing::ValuesIn(kFrozenCases), ::testing::Values(false)),
+                         [](const auto& info) { return std::get<0>(info.param).name; });
 
 TEST_F(StoppedWaitersTest, WaiterLeavesQueueBeforeTerminalStopsIt) {
   Actor holder(daemon_), next(daemon_);

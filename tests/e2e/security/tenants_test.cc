@@ -1,13 +1,10 @@
 // Tenants and accounts: a user cannot create further accounts for itself with any kernel feature. Containers are
 // distinguished or refused (docs/design/0033).
 
-#include <errno.h>
 #include <sched.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,11 +14,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "berth/v1/memory.grpc.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
 #include "gtest/gtest.h"
+#include "tests/support/cgroup.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/peer_process.h"
 #include "tests/support/testing.h"
@@ -47,31 +44,6 @@ absl::Status TryAcquire(RawClient& client) {
   request.mutable_max_wait();
   return client.Call(&v1::PermitService::Stub::AcquirePermit, request).status();
 }
-
-// A cgroup of the unified hierarchy with a new process in it; removed with the object.
-class Cgroup {
- public:
-  // Empty where none can be created.
-  explicit Cgroup(const std::string& name) {
-    std::ifstream mounts("/proc/self/mounts");
-    for (std::string line; std::getline(mounts, line);) {
-      const std::vector<std::string> fields = absl::StrSplit(line, ' ');
-      if (fields.size() < 3 || fields[2] != "cgroup2") continue;
-      const std::string path = absl::StrCat(fields[1], "/", name, "-", ::getpid());
-      if (::mkdir(path.c_str(), 0755) == 0) path_ = path;
-      return;
-    }
-  }
-  Cgroup(Cgroup&& other) noexcept : path_(std::exchange(other.path_, "")) {}
-  ~Cgroup() {
-    if (path_.empty()) return;
-    EXPECT_TRUE(Eventually([this] { return ::rmdir(path_.c_str()) == 0 || errno != EBUSY; }));
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 struct Invention {
   const char* name;
