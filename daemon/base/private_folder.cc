@@ -31,7 +31,11 @@ absl::Status CheckPrivate(int fd, const std::string& path) {
 absl::Status CheckPrivate(const std::string& path) {
   const UniqueFd folder(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (folder) return CheckPrivate(folder.get(), path);
-  if (errno == ENOENT || errno == ENOTDIR) return absl::OkStatus();
+  if (errno == ENOENT) return absl::OkStatus();
+  if (errno == ENOTDIR) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is no folder, or is below a file; name a folder, which "
+                                                      "the daemon creates where there is none"));
+  }
   return OsError(absl::StrCat("open ", path), errno);
 }
 

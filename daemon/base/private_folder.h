@@ -12,8 +12,8 @@ namespace berth {
 // Checks the folder that `fd` is open on; `path` names it in errors.
 // Errors: kFailedPrecondition if another user owns it, or its group or others can write to it; the system's.
 absl::Status CheckPrivate(int fd, const std::string& path);
-// Checks the folder at `path`, following a link. A missing folder, and a file in its place, pass: nothing can be
-// written there. Errors: as above.
+// Checks the folder at `path`, following a link. A missing folder passes. Errors: as above; kFailedPrecondition if a
+// file is in the place of the folder or of one above it.
 absl::Status CheckPrivate(const std::string& path);
 
 }  // namespace berth

@@ -3,14 +3,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <vector>
 
 #include <berth/error.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/cuda/driver.h"
@@ -147,8 +150,13 @@ FolderGroups GroupsOf(const Options& options) {
 int RunSupervisorRole(const Options& options) {
   // A supervisor that takes over inherits the confinement and the checked folder.
   if (options.broker_fd < 0) {
-    if (const absl::Status state = CheckPrivate(options.state); !state.ok()) {
-      return ExitCode("berthd: --state", state);
+    // Supervisor::Run() refuses a --folder that is none.
+    const bool in_folder = absl::StartsWith(options.state, options.folder + "/");
+    std::error_code error;
+    if (!in_folder || std::filesystem::is_directory(options.folder, error)) {
+      if (const absl::Status state = CheckPrivate(options.state); !state.ok()) {
+        return ExitCode("berthd: --state", state);
+      }
     }
     if (const absl::Status confined = ConfineDaemon(); !confined.ok()) return ExitCode("berthd", confined);
   }

@@ -251,7 +251,8 @@ TEST_F(ModulesTest, CachedModulesAreBounded) {
 }
 
 TEST_F(ModulesTest, MissingFolderDisablesPersistenceOnly) {
-  std::ofstream(state()) << "in the way";
+  fs::create_directory(state());
+  std::ofstream(state() + "/modules") << "in the way";
   TestDaemon daemon(Options());
   Actor actor(daemon);
   EXPECT_EQ(actor.Do("module sphere kernel"), "compiled compute_60:kernel:test 1");
