@@ -13,15 +13,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/run/child.h"
+#include "common/command_line.h"
 
 namespace berth::cli {
 
 namespace {
-
-// Rejects the value that an unset variable of a script gives: an option without effect would go unnoticed.
-std::string CheckNotEmpty(const std::string& text) {
-  return text.empty() ? "the value is empty: name a value, or leave the option out" : "";
-}
 
 // Rejects what the parser would call only inconvertible.
 template <std::integral Number>
@@ -52,6 +48,15 @@ Option Option::NonNegative() const {
     return absl::SimpleAtoi(text, &value) ? "" : absl::StrCat("\"", text, "\" is not a whole number of at least 0");
   });
 }
+Option Option::Within(int least, int most) const {
+  // The second check, which AddOption() adds, names the range of the type.
+  option_->get_validator(1)->active(false);
+  return Check([least, most](const std::string& text) {
+    int value = 0;
+    if (absl::SimpleAtoi(text, &value) && value >= least && value <= most) return std::string();
+    return absl::StrCat("\"", text, "\" is not a whole number from ", least, " to ", most);
+  });
+}
 Option Option::OneOf(std::vector<std::string> values) const {
   return Option(option_->check(CLI::IsMember(std::move(values))));
 }
@@ -72,7 +77,7 @@ void Command::SetFooter(const std::string& text) const { app_->footer(text); }
 
 template <typename Value>
 Option Command::AddOption(const std::string& name, Value* value, const std::string& description) const {
-  CLI::Option* const option = app_->add_option(name, *value, description)->check(CheckNotEmpty);
+  CLI::Option* const option = app_->add_option(name, *value, description)->check(CheckNotBlank);
   if constexpr (std::integral<Value>) {
     option->check(&CheckNumber<Value>);
   } else if constexpr (std::same_as<Value, std::optional<uint64_t>>) {
@@ -88,7 +93,7 @@ template Option Command::AddOption(const std::string&, std::optional<uint64_t>*,
 template Option Command::AddOption(const std::string&, std::vector<std::string>*, const std::string&) const;
 
 Option Command::AddFlag(const std::string& name, bool* value, const std::string& description) const {
-  return Option(app_->add_flag(name, *value, description));
+  return Option(app_->add_flag(name, *value, description)->check(CheckFlag));
 }
 
 void Command::Runs(Verb run) const {

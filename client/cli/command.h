@@ -36,9 +36,16 @@ class Option {
   Option Needs(Option other) const;
   // `check` returns the error in a value; empty if valid.
   Option Check(std::function<std::string(const std::string&)> check) const;
-  // Accepts an empty value, for text of which none is as good as an empty one.
+  // Rejects the values for which `parse` returns an error. The verb parses the value again, without an error.
+  template <typename Parse>
+  Option Parses(Parse parse) const {
+    return Check([parse](const std::string& text) { return std::string(parse(text).status().message()); });
+  }
+  // Accepts an empty or blank value, for text of which none is as good as an empty one.
   Option MayBeEmpty() const;
   Option NonNegative() const;
+  // For an int.
+  Option Within(int least, int most) const;
   // The help text lists the values.
   Option OneOf(std::vector<std::string> values) const;
   // For several values: one word after the name has those of one use, separated by `separator` if that is not 0.
@@ -63,7 +70,7 @@ class Command {
   void SetFooter(const std::string& text) const;
 
   // The parser writes the values, so that verbs read them only when they run. A name without "-" is an argument's. An
-  // empty value is rejected, unless MayBeEmpty().
+  // empty or blank value is rejected, unless MayBeEmpty().
   // Value: std::string, int, uint64_t, std::optional<uint64_t> or std::vector<std::string>.
   template <typename Value>
   Option AddOption(const std::string& name, Value* value, const std::string& description) const;

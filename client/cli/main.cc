@@ -162,15 +162,16 @@ int main(int argc, char** argv) {
   top.AddOption(
       "--folder", &globals.folder,
       "The folder of the daemon's sockets (default: $BERTH_FOLDER, /run/berth, $XDG_RUNTIME_DIR/berth)");
-  app.add_flag("--admin", globals.admin, "Use the operators' socket, which shows every tenant");
-  app.add_flag("--observer", globals.observer,
-               "Use the observers' socket, which shows every tenant and accepts no change");
-  app.add_flag("--json", globals.json, "Print JSON for programs");
+  top.AddFlag("--admin", &globals.admin, "Use the operators' socket, which shows every tenant");
+  top.AddFlag("--observer", &globals.observer,
+              "Use the observers' socket, which shows every tenant and accepts no change");
+  top.AddFlag("--json", &globals.json, "Print JSON for programs");
   const auto end_of_ours = std::find(argv, argv + argc, absl::string_view("--"));
   AddVerbs(top, globals, {argv + 1, end_of_ours});
   globals.command.assign(end_of_ours, argv + argc);
   try {
-    app.parse(berth::WordsForParser(static_cast<int>(end_of_ours - argv), argv));
+    app.parse(berth::WordsForParser(static_cast<int>(end_of_ours - argv), argv,
+                                    [&app](const std::string& name) { return berth::IsFlag(app, name); }));
   } catch (const CLI::ParseError& error) {
     if (const auto words = app.remaining(); app.get_subcommands().empty() && !words.empty()) {
       Report(absl::InvalidArgumentError(words[0] + " is not a command; `berth --help` lists the commands"));

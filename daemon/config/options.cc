@@ -6,11 +6,13 @@
 
 #include <CLI/CLI.hpp>
 #include <concepts>
+#include <filesystem>
 #include <iostream>
 #include <limits>
 #include <map>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include <berth/ids.h>
@@ -108,6 +110,13 @@ std::pair<std::string, uint64_t> ReadPool(const std::string& text) {
   return {name, number};
 }
 
+// The working folder may be moved or deleted while the daemon runs.
+void MakeAbsolute(std::string* path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(*path, error);
+  if (!path->empty() && !error) *path = absolute.string();
+}
+
 }  // namespace
 
 std::optional<int> ParseOptions(int argc, const char* const* argv, Options* options) {
@@ -188,14 +197,11 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   app.add_option("--broker-fd", options->broker_fd, "")->group("");
   app.add_flag("--renew", options->renew, "")->group("");
   app.add_option("--parent", options->parent, "")->group("");
-  // Rejects the value that an unset variable of a script gives: an option without effect would go unnoticed.
   for (CLI::Option* const option : app.get_options()) {
-    option->check([](const std::string& text) {
-      return std::string(text.empty() ? "the value is empty: name a value, or leave the option out" : "");
-    });
+    option->check(option->get_items_expected_max() == 0 ? CheckFlag : CheckNotBlank);
   }
   try {
-    app.parse(WordsForParser(argc, argv));
+    app.parse(WordsForParser(argc, argv, [&app](const std::string& name) { return IsFlag(app, name); }));
   } catch (const CLI::ParseError& error) {
     // The parser has a code for each mistake, and 0 for help.
     std::ostringstream out, err;
@@ -204,7 +210,9 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
     std::cerr << ToTerminal(err.str());
     return answered ? 0 : 1;
   }
+  MakeAbsolute(&options->folder);
   if (options->state.empty()) options->state = DefaultState(options->folder);
+  for (std::string* const path : {&options->state, &options->config, &options->host_devices_file}) MakeAbsolute(path);
   return std::nullopt;
 }
 

@@ -98,6 +98,11 @@ const std::map<std::string, int>& RevokeSignals() {
   return *signals;
 }
 
+// Returns the error in an option's value with the option's name.
+absl::Status Named(absl::string_view option, const absl::Status& status) {
+  return status.ok() ? status : absl::Status(status.code(), absl::StrCat(option, ": ", status.message()));
+}
+
 // Returns 0 for the empty name.
 int SignalOf(const std::string& name) {
   const auto found = RevokeSignals().find(name);
@@ -111,7 +116,8 @@ void AddPermitOptions(Command verb, PermitRequest* request) {
   verb.AddOption("--permits", &request->units, "Units of the pool (default: 1)").Check(CheckCount);
   verb.AddFlag("--exclusive", &request->exclusive,
                "Acquire only while no other permit of the pool is in use, and exclude other permits until the release");
-  verb.AddOption("--priority", &request->priority, "From -10 to 10; higher priorities are served first (default: 0)");
+  verb.AddOption("--priority", &request->priority, "From -10 to 10; higher priorities are served first (default: 0)")
+      .Within(-10, 10);
   verb.AddOption("--gpus", &request->gpus,
                  "Acquire this many devices, all or none, and name them in BERTH_DEVICE and CUDA_VISIBLE_DEVICES; "
                  "--permits and --mem apply to each (default: 0)")
@@ -146,9 +152,10 @@ void AddPermitOptions(Command verb, PermitRequest* request) {
   verb.AddFlag("--quiet", &request->quiet, "Do not report why the command waits (otherwise reported after 2 s)");
 }
 
+// Not checked by the parser: these refusals are in the report of a command that did not run.
 absl::Status Check(const PermitRequest& request) {
-  if (!request.timeout.empty()) BERTH_RETURN_IF_ERROR(ParseWait(request.timeout).status());
-  if (!request.mem.empty()) BERTH_RETURN_IF_ERROR(ParseBytes(request.mem).status());
+  if (!request.timeout.empty()) BERTH_RETURN_IF_ERROR(Named("--timeout", ParseWait(request.timeout).status()));
+  if (!request.mem.empty()) BERTH_RETURN_IF_ERROR(Named("--mem", ParseBytes(request.mem).status()));
   if (request.gpus > kMaxGpus) {
     return absl::InvalidArgumentError(absl::StrCat("--gpus ", request.gpus, ": the maximum is ", kMaxGpus));
   }
@@ -157,7 +164,9 @@ absl::Status Check(const PermitRequest& request) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--gpus ", request.gpus, " needs a choice such as any or best, not the one device ", request.device));
   }
-  if (!request.min_capability.empty()) BERTH_RETURN_IF_ERROR(ParseCapability(request.min_capability).status());
+  if (!request.min_capability.empty()) {
+    BERTH_RETURN_IF_ERROR(Named("--min-capability", ParseCapability(request.min_capability).status()));
+  }
   return absl::OkStatus();
 }
 

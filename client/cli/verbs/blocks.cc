@@ -111,12 +111,8 @@ struct UnpublishOptions {
 ExitStatus Unpublish(const Globals& globals, const UnpublishOptions& options) {
   std::optional<Block::Publisher> publisher;
   if (!options.tenant.empty()) {
-    const absl::StatusOr<v1::Tenant> tenant = ParseTenant(options.tenant);
-    if (!tenant.ok()) {
-      Report(tenant.status());
-      return {.code = kUsage};
-    }
-    publisher = Block::Publisher{.uid = tenant->uid(), .container = tenant->container()};
+    const v1::Tenant tenant = *ParseTenant(options.tenant);
+    publisher = Block::Publisher{.uid = tenant.uid(), .container = tenant.container()};
   }
   const auto session = OpenFor(globals, publisher.has_value());
   if (!session.ok()) return Report(session.status());
@@ -126,27 +122,19 @@ ExitStatus Unpublish(const Globals& globals, const UnpublishOptions& options) {
 // Recalls or frees a block; `change` is the method of Inspector.
 ExitStatus Change(const Globals& globals, const std::string& id,
                   absl::StatusOr<v1::Block> (Inspector::*change)(BlockId) const) {
-  const absl::StatusOr<uint64_t> block = ParseId(id);
-  if (!block.ok()) {
-    Report(block.status());
-    return {.code = kUsage};
-  }
+  const uint64_t block = *ParseId(id);
   return Act(globals, [&](const Inspector& inspector) -> absl::Status {
     v1::ListBlocksResponse changed;
-    BERTH_ASSIGN_OR_RETURN(*changed.add_blocks(), (inspector.*change)(BlockId(*block)));
+    BERTH_ASSIGN_OR_RETURN(*changed.add_blocks(), (inspector.*change)(BlockId(block)));
     return Show(globals, changed.blocks(0), [&] { return ForPeople(changed, absl::Now()); });
   });
 }
 
 ExitStatus ClearTorn(const Globals& globals, const std::string& id) {
-  const absl::StatusOr<uint64_t> block = ParseId(id);
-  if (!block.ok()) {
-    Report(block.status());
-    return {.code = kUsage};
-  }
+  const uint64_t block = *ParseId(id);
   return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
-    BERTH_ASSIGN_OR_RETURN(const v1::Block answer, inspector.ClearTorn(BlockId(*block)));
-    return Show(globals, answer, [&] { return absl::StrCat("block ", *block, " is marked as consistent\n"); });
+    BERTH_ASSIGN_OR_RETURN(const v1::Block answer, inspector.ClearTorn(BlockId(block)));
+    return Show(globals, answer, [&] { return absl::StrCat("block ", block, " is marked as consistent\n"); });
   });
 }
 
@@ -175,17 +163,18 @@ void AddBlocks(Command app, const Globals& globals) {
   const auto unpublished = std::make_shared<UnpublishOptions>();
   const Command unpublish = verb.AddSubcommand("unpublish", "Delete a published block");
   unpublish.AddOption("NAME", &unpublished->name, "The block's name").Required();
-  unpublish.AddOption("--tenant", &unpublished->tenant, "The block's tenant (operator): UID, or UID:CONTAINER");
+  unpublish.AddOption("--tenant", &unpublished->tenant, "The block's tenant (operator): UID, or UID:CONTAINER")
+      .Parses(&ParseTenant);
   const auto id = std::make_shared<std::string>();
   const Command recall = verb.AddSubcommand(
       "recall", "Request that every process that maps a block release it; the block stays allocated");
-  recall.AddOption("BLOCK", id.get(), "The block's id").Required();
+  recall.AddOption("BLOCK", id.get(), "The block's id").Parses(&ParseId).Required();
   const Command free =
       verb.AddSubcommand("free", "Free a block of any of this user's sessions; an operator can free every block");
-  free.AddOption("BLOCK", id.get(), "The block's id").Required();
+  free.AddOption("BLOCK", id.get(), "The block's id").Parses(&ParseId).Required();
   const Command clear_torn =
       verb.AddSubcommand("clear-torn", "Mark a block as consistent after its writer died mid-write (operator)");
-  clear_torn.AddOption("BLOCK", id.get(), "The block's id").Required();
+  clear_torn.AddOption("BLOCK", id.get(), "The block's id").Parses(&ParseId).Required();
   verb.Runs([=, &globals] {
     if (recall.parsed()) return Change(globals, *id, &Inspector::RecallBlock);
     if (free.parsed()) return Change(globals, *id, &Inspector::FreeBlock);

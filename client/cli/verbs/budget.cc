@@ -62,34 +62,22 @@ ExitStatus List(const Globals& globals) {
   });
 }
 
-absl::StatusOr<v1::SetBudgetRequest> MakeRequest(const BudgetOptions& options) {
+v1::SetBudgetRequest MakeRequest(const BudgetOptions& options) {
   v1::SetBudgetRequest request;
-  if (options.limit != "default") {
-    BERTH_ASSIGN_OR_RETURN(const Bytes limit, ParseBytes(options.limit));
-    request.set_limit_bytes(limit.count());
-  }
-  if (!options.tenant.empty()) {
-    BERTH_ASSIGN_OR_RETURN(*request.mutable_tenant(), ParseTenant(options.tenant));
-  }
-  if (!options.session.empty()) {
-    BERTH_ASSIGN_OR_RETURN(const uint64_t session, ParseId(options.session));
-    request.set_session(session);
-  }
+  if (options.limit != "default") request.set_limit_bytes(ParseBytes(options.limit)->count());
+  if (!options.tenant.empty()) *request.mutable_tenant() = *ParseTenant(options.tenant);
+  if (!options.session.empty()) request.set_session(*ParseId(options.session));
   return request;
 }
 
 ExitStatus Set(const Globals& globals, const BudgetOptions& options) {
-  absl::StatusOr<v1::SetBudgetRequest> request = MakeRequest(options);
-  if (!request.ok()) {
-    Report(request.status());
-    return {.code = kUsage};
-  }
+  v1::SetBudgetRequest request = MakeRequest(options);
   return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
     if (!options.device.empty()) {
       BERTH_ASSIGN_OR_RETURN(const v1::Device device, FindDevice(inspector, options.device));
-      request->set_device(device.ordinal());
+      request.set_device(device.ordinal());
     }
-    BERTH_ASSIGN_OR_RETURN(const v1::SetBudgetResponse answer, inspector.SetBudget(*request));
+    BERTH_ASSIGN_OR_RETURN(const v1::SetBudgetResponse answer, inspector.SetBudget(request));
     return Show(globals, answer, [&] { return ForPeople(answer.budgets()); });
   });
 }
@@ -106,10 +94,14 @@ void AddBudget(Command app, const Globals& globals) {
       "set", "Set a limit (operator); below the bytes in use, nothing is revoked and nothing granted until they fit");
   const auto options = std::make_shared<BudgetOptions>();
   set.AddOption("LIMIT", &options->limit, "The limit, e.g. 40GiB; \"default\" restores the configured limit")
+      .Check([](const std::string& text) {
+        return text == "default" ? "" : std::string(ParseBytes(text).status().message());
+      })
       .Required();
   set.AddOption("--device", &options->device, "Only this device: ordinal, UUID or unique prefix");
-  const Option tenant = set.AddOption("--tenant", &options->tenant, "The share of a tenant: UID, or UID:CONTAINER");
-  set.AddOption("--session", &options->session, "The share of a session, by its id").Excludes(tenant);
+  const Option tenant = set.AddOption("--tenant", &options->tenant, "The share of a tenant: UID, or UID:CONTAINER")
+                            .Parses(&ParseTenant);
+  set.AddOption("--session", &options->session, "The share of a session, by its id").Parses(&ParseId).Excludes(tenant);
   set.Runs([&globals, options] { return Set(globals, *options); });
 }
 

@@ -76,15 +76,11 @@ std::string ForPeople(const v1::WaitExplanation& wait, absl::Time now) {
 void AddExplain(Command app, const Globals& globals) {
   const Command verb = app.AddSubcommand("explain", "Show why a waiter waits for permits");
   const auto waiter = std::make_shared<std::string>();
-  verb.AddOption("WAITER", waiter.get(), "The waiter's number in `berth permits`").Required();
+  verb.AddOption("WAITER", waiter.get(), "The waiter's number in `berth permits`").Parses(&ParseId).Required();
   verb.Runs([&globals, waiter]() -> ExitStatus {
-    const absl::StatusOr<uint64_t> number = ParseId(*waiter);
-    if (!number.ok()) {
-      Report(number.status());
-      return {.code = kUsage};
-    }
+    const uint64_t number = *ParseId(*waiter);
     return Look(globals, [&](const Inspector& inspector, Sight) -> absl::Status {
-      BERTH_ASSIGN_OR_RETURN(const v1::WaitExplanation wait, inspector.ExplainWait(*number));
+      BERTH_ASSIGN_OR_RETURN(const v1::WaitExplanation wait, inspector.ExplainWait(number));
       return Show(globals, wait, [&] { return ForPeople(wait, absl::Now()); });
     });
   });

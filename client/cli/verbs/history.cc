@@ -14,7 +14,6 @@
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/sdk/admin/history.h"
-#include "common/status_macros.h"
 
 namespace berth::cli {
 namespace {
@@ -33,24 +32,29 @@ std::string Words(const std::string& name) {
   return absl::AsciiStrToLower(absl::StrReplaceAll(name, {{"_", " "}}));
 }
 
-absl::Status ReadTime(const std::string& text, absl::Time now, google::protobuf::Timestamp* out) {
-  BERTH_ASSIGN_OR_RETURN(const absl::Time time, ParseMoment(text, now, absl::LocalTimeZone()));
-  out->set_seconds(absl::ToUnixSeconds(time));
-  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(out->seconds()))));
-  return absl::OkStatus();
+absl::StatusOr<absl::Time> ParseLocal(const std::string& text) {
+  return ParseMoment(text, absl::Now(), absl::LocalTimeZone());
 }
 
-absl::StatusOr<v1::ListHistoryRequest> ReadRequest(const HistoryFilter& filter, absl::Time now) {
+absl::StatusOr<Lease::Kind> ParseKind(const std::string& text) {
+  Lease::Kind kind;
+  if (Lease::Kind_Parse(absl::AsciiStrToUpper(text), &kind) && kind != Lease::KIND_UNSPECIFIED) return kind;
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is not a kind: expected permit, block, reservation or plan"));
+}
+
+void ReadTime(const std::string& text, google::protobuf::Timestamp* out) {
+  const absl::Time time = *ParseLocal(text);
+  out->set_seconds(absl::ToUnixSeconds(time));
+  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(out->seconds()))));
+}
+
+v1::ListHistoryRequest ReadRequest(const HistoryFilter& filter) {
   v1::ListHistoryRequest request;
-  if (!filter.since.empty()) BERTH_RETURN_IF_ERROR(ReadTime(filter.since, now, request.mutable_since()));
-  if (!filter.until.empty()) BERTH_RETURN_IF_ERROR(ReadTime(filter.until, now, request.mutable_until()));
+  if (!filter.since.empty()) ReadTime(filter.since, request.mutable_since());
+  if (!filter.until.empty()) ReadTime(filter.until, request.mutable_until());
   request.set_pool(filter.pool);
-  Lease::Kind kind = Lease::KIND_UNSPECIFIED;
-  if (!filter.kind.empty() && !Lease::Kind_Parse(absl::AsciiStrToUpper(filter.kind), &kind)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", filter.kind, "\" is not a kind: expected permit, block, reservation or plan"));
-  }
-  request.set_kind(kind);
+  if (!filter.kind.empty()) request.set_kind(*ParseKind(filter.kind));
   return request;
 }
 
@@ -108,15 +112,10 @@ void PrintMissing(const v1::ListHistoryResponse& answer, const HistoryFilter& fi
 
 ExitStatus PrintHistory(const Globals& globals, const HistoryFilter& filter) {
   const absl::Time now = absl::Now();
-  const absl::StatusOr<v1::ListHistoryRequest> request = ReadRequest(filter, now);
-  const absl::StatusOr<uint64_t> limit = ParseCount(filter.limit);
-  if (!request.ok() || !limit.ok()) {
-    Report(request.ok() ? limit.status() : request.status());
-    return {.code = kUsage};
-  }
   const absl::StatusOr<View> view = OpenView(globals);
   if (!view.ok()) return Report(view.status());
-  const absl::StatusOr<v1::ListHistoryResponse> answer = ListHistory(view->session, *request, *limit);
+  const absl::StatusOr<v1::ListHistoryResponse> answer =
+      ListHistory(view->session, ReadRequest(filter), *ParseCount(filter.limit));
   if (!answer.ok()) return Report(answer.status());
   const absl::Status shown = Show(globals, *answer, [&] { return ForPeople(*answer, view->sight, now); });
   PrintMissing(*answer, filter);
@@ -131,12 +130,17 @@ void AddHistory(Command app, const Globals& globals) {
   const auto filter = std::make_shared<HistoryFilter>();
   verb.AddOption("--since", &filter->since,
                  "Only leases that were in use at this time or later: an age (2h, 1d), or a time: today, a date, a "
-                 "time as shown (local unless it has a zone), or @ and seconds since 1970");
+                 "time as shown (local unless it has a zone), or @ and seconds since 1970")
+      .Parses(&ParseLocal);
   verb.AddOption("--until", &filter->until,
-                 "Only leases that were in use at this time or earlier, as in --since (default: now)");
+                 "Only leases that were in use at this time or earlier, as in --since (default: now)")
+      .Parses(&ParseLocal);
   verb.AddOption("--pool", &filter->pool, "Only this pool");
-  verb.AddOption("--kind", &filter->kind, "Only this kind: permit, block, reservation or plan");
-  verb.AddOption("--limit", &filter->limit, "The number of leases to show, counted from the latest").ShowDefault();
+  verb.AddOption("--kind", &filter->kind, "Only this kind: permit, block, reservation or plan")
+      .Parses(&ParseKind);
+  verb.AddOption("--limit", &filter->limit, "The number of leases to show, counted from the latest")
+      .Parses(&ParseCount)
+      .ShowDefault();
   verb.Runs([&globals, filter] { return PrintHistory(globals, *filter); });
 }
 

@@ -120,19 +120,20 @@ ExitStatus List(const Globals& globals, const Options& options) {
   });
 }
 
-// Parses `text` if not empty: a time, or "never", which is zero.
-absl::Status ReadTime(const std::string& text, google::protobuf::Duration* (v1::SetPoolRequest::*field)(),
-                      v1::SetPoolRequest* change) {
-  if (text.empty()) return absl::OkStatus();
-  absl::Duration time;
-  if (text != "never") {
-    BERTH_ASSIGN_OR_RETURN(time, ParseWait(text));
-  }
+// Parses a time, or "never", which is zero.
+absl::StatusOr<absl::Duration> ParseTime(const std::string& text) {
+  return text == "never" ? absl::ZeroDuration() : ParseWait(text);
+}
+
+// Stores the time in `text` if that is not empty.
+void ReadTime(const std::string& text, google::protobuf::Duration* (v1::SetPoolRequest::*field)(),
+              v1::SetPoolRequest* change) {
+  if (text.empty()) return;
+  const absl::Duration time = *ParseTime(text);
   google::protobuf::Duration* const out = (change->*field)();
   absl::Duration rest;
   out->set_seconds(absl::IDivDuration(time, absl::Seconds(1), &rest));
   out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
-  return absl::OkStatus();
 }
 
 absl::Status ReadDeviceCap(const std::string& text, v1::SetPoolRequest* change) {
@@ -152,32 +153,34 @@ absl::Status ReadDeviceCap(const std::string& text, v1::SetPoolRequest* change) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::SetPoolRequest> MakeChange(const Options& options) {
+absl::StatusOr<v1::TenantWeight> ParseWeight(const std::string& text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, '=');
+  uint32_t uid = 0, weight = 0;
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &uid) || !absl::SimpleAtoi(parts[1], &weight)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not UID=WEIGHT"));
+  }
+  v1::TenantWeight out;
+  out.set_uid(uid);
+  out.set_weight(weight);
+  return out;
+}
+
+v1::SetPoolRequest MakeChange(const Options& options) {
   v1::SetPoolRequest change;
   change.set_pool(options.pool);
   if (options.cap == "default") {
     change.set_defaults(true);
   } else if (!options.cap.empty()) {
-    BERTH_ASSIGN_OR_RETURN(const uint64_t cap, ParseCount(options.cap));
-    change.set_cap(cap);
+    change.set_cap(*ParseCount(options.cap));
   }
   if (options.no_device_cap.has_value()) change.set_no_device_cap(*options.no_device_cap);
   if (options.tenant_cap.has_value()) change.set_tenant_cap(*options.tenant_cap);
-  BERTH_RETURN_IF_ERROR(ReadTime(options.ageing, &v1::SetPoolRequest::mutable_ageing, &change));
-  BERTH_RETURN_IF_ERROR(ReadTime(options.hold_warning, &v1::SetPoolRequest::mutable_hold_warning, &change));
-  BERTH_RETURN_IF_ERROR(ReadTime(options.hold_limit, &v1::SetPoolRequest::mutable_hold_limit, &change));
-  BERTH_RETURN_IF_ERROR(ReadTime(options.idle_warning, &v1::SetPoolRequest::mutable_idle_warning, &change));
-  for (const std::string& text : options.weights) {
-    const std::vector<std::string> parts = absl::StrSplit(text, '=');
-    uint32_t uid = 0, weight = 0;
-    if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &uid) || !absl::SimpleAtoi(parts[1], &weight)) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not UID=WEIGHT"));
-    }
-    v1::TenantWeight* const to = change.add_weights();
-    to->set_uid(uid);
-    to->set_weight(weight);
-  }
-  for (const std::string& text : options.device_caps) BERTH_RETURN_IF_ERROR(ReadDeviceCap(text, &change));
+  ReadTime(options.ageing, &v1::SetPoolRequest::mutable_ageing, &change);
+  ReadTime(options.hold_warning, &v1::SetPoolRequest::mutable_hold_warning, &change);
+  ReadTime(options.hold_limit, &v1::SetPoolRequest::mutable_hold_limit, &change);
+  ReadTime(options.idle_warning, &v1::SetPoolRequest::mutable_idle_warning, &change);
+  for (const std::string& text : options.weights) *change.add_weights() = *ParseWeight(text);
+  for (const std::string& text : options.device_caps) ReadDeviceCap(text, &change).IgnoreError();
   return change;
 }
 
@@ -205,25 +208,17 @@ std::string DescribePool(const v1::Pool& pool) {
 }
 
 ExitStatus Set(const Globals& globals, const Options& options) {
-  const absl::StatusOr<v1::SetPoolRequest> change = MakeChange(options);
-  if (!change.ok()) {
-    Report(change.status());
-    return {.code = kUsage};
-  }
+  const v1::SetPoolRequest change = MakeChange(options);
   return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
-    BERTH_ASSIGN_OR_RETURN(const v1::Pool pool, inspector.SetPool(*change));
+    BERTH_ASSIGN_OR_RETURN(const v1::Pool pool, inspector.SetPool(change));
     return Show(globals, pool, [&] { return DescribePool(pool); });
   });
 }
 
 ExitStatus Revoke(const Globals& globals, const Options& options) {
-  const absl::StatusOr<uint64_t> permit = ParseId(options.permit);
-  if (!permit.ok()) {
-    Report(permit.status());
-    return {.code = kUsage};
-  }
+  const uint64_t permit = *ParseId(options.permit);
   return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
-    BERTH_ASSIGN_OR_RETURN(const v1::Permit was, inspector.RevokePermit(PermitId(*permit)));
+    BERTH_ASSIGN_OR_RETURN(const v1::Permit was, inspector.RevokePermit(PermitId(permit)));
     return Show(globals, was, [&] {
       return absl::StrCat("permit ", was.id(), ": ", was.units(), " of pool ", was.pool(), " revoked from ",
                           FormatProcess(was.process()), ", which continues to run\n");
@@ -245,22 +240,31 @@ void AddPermits(Command app, const Globals& globals) {
       .Check([](const std::string& text) { return text == "default" ? "" : CheckCount(text); });
   set.AddOption("--tenant-cap", &options->tenant_cap, "The most units in use by one tenant; 0: no limit").NonNegative();
   set.AddOption("--ageing", &options->ageing,
-                "The wait after which a request counts as having the highest priority, e.g. 10m");
+                "The wait after which a request counts as having the highest priority, e.g. 10m")
+      .Parses(&ParseTime);
   set.AddOption("--hold-warning", &options->hold_warning,
-                "The hold time after which a permit is shown as overdue, at least 1s; or never");
+                "The hold time after which a permit is shown as overdue, at least 1s; or never")
+      .Parses(&ParseTime);
   set.AddOption("--hold-limit", &options->hold_limit,
-                "The hold time after which a permit is revoked, at least 1s; or never");
+                "The hold time after which a permit is revoked, at least 1s; or never")
+      .Parses(&ParseTime);
   set.AddOption("--weight", &options->weights,
-                "UID=WEIGHT: the weight of a user's tenants, 1 to 1000 (default: 1); may be repeated");
+                "UID=WEIGHT: the weight of a user's tenants, 1 to 1000 (default: 1); may be repeated")
+      .Parses(&ParseWeight);
   set.AddOption("--idle-warning", &options->idle_warning,
-                "The time after which a permit with an inactive device is shown as idle, at least 1s; or never");
+                "The time after which a permit with an inactive device is shown as idle, at least 1s; or never")
+      .Parses(&ParseTime);
   set.AddOption("--no-device-cap", &options->no_device_cap,
                 "The most units of permits without a device; 0: no limit below the cap");
   set.AddOption("--device-cap", &options->device_caps,
-                "N: the most units on each device, 0: no limit; UUID=N: on this device; UUID=: as on the others");
+                "N: the most units on each device, 0: no limit; UUID=N: on this device; UUID=: as on the others")
+      .Check([](const std::string& text) {
+        v1::SetPoolRequest parsed;
+        return std::string(ReadDeviceCap(text, &parsed).message());
+      });
   const Command revoke =
       verb.AddSubcommand("revoke", "End a permit (operator); its holder's process is notified and not stopped");
-  revoke.AddOption("PERMIT", &options->permit, "The permit's number in `berth permits`").Required();
+  revoke.AddOption("PERMIT", &options->permit, "The permit's number in `berth permits`").Parses(&ParseId).Required();
   verb.Runs([&globals, options, set, revoke] {
     const auto run = set.parsed() ? &Set : revoke.parsed() ? &Revoke : &List;
     return run(globals, *options);

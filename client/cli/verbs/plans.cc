@@ -111,16 +111,13 @@ std::string Explain(const v1::Plan& plan, absl::Time now) {
 void AddPlans(Command app, const Globals& globals) {
   const Command verb = app.AddSubcommand("plans", "Show plans, or one plan in detail");
   const auto plan = std::make_shared<std::string>();
-  verb.AddOption("PLAN", plan.get(), "The plan's id: shows the weights, capacity and assigned units of its devices");
+  verb.AddOption("PLAN", plan.get(), "The plan's id: shows the weights, capacity and assigned units of its devices")
+      .Parses(&ParseId);
   verb.Runs([&globals, plan]() -> ExitStatus {
-    const absl::StatusOr<uint64_t> id = plan->empty() ? absl::StatusOr<uint64_t>(uint64_t{0}) : ParseId(*plan);
-    if (!id.ok()) {
-      Report(id.status());
-      return {.code = kUsage};
-    }
+    const uint64_t id = plan->empty() ? 0 : *ParseId(*plan);
     return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
-      if (*id != 0) {
-        BERTH_ASSIGN_OR_RETURN(const v1::Plan answer, inspector.GetPlan(PlanId(*id)));
+      if (id != 0) {
+        BERTH_ASSIGN_OR_RETURN(const v1::Plan answer, inspector.GetPlan(PlanId(id)));
         return Show(globals, answer, [&] { return Explain(answer, absl::Now()); });
       }
       BERTH_ASSIGN_OR_RETURN(const v1::ListPlansResponse answer, inspector.ListPlans());

@@ -43,13 +43,9 @@ ExitStatus List(const Globals& globals) {
 }
 
 ExitStatus End(const Globals& globals, const std::string& text) {
-  const absl::StatusOr<uint64_t> id = ParseId(text);
-  if (!id.ok()) {
-    Report(id.status());
-    return {.code = kUsage};
-  }
+  const uint64_t id = *ParseId(text);
   return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
-    BERTH_ASSIGN_OR_RETURN(const v1::Session session, inspector.EndSession(SessionId(*id)));
+    BERTH_ASSIGN_OR_RETURN(const v1::Session session, inspector.EndSession(SessionId(id)));
     return Show(globals, session, [&] {
       return absl::StrCat("session ", session.id(), ": ", v1::Session::State_Name(session.state()), ", ",
                           session.processes_size(),
@@ -65,7 +61,7 @@ void AddSessions(Command app, const Globals& globals) {
   const auto id = std::make_shared<std::string>();
   const Command end = verb.AddSubcommand(
       "end", "End a session (operator): it gets no new lease, and its leases return when its processes end");
-  end.AddOption("ID", id.get(), "The session's id").Required();
+  end.AddOption("ID", id.get(), "The session's id").Parses(&ParseId).Required();
   verb.Runs([&globals, id, end] { return end.parsed() ? End(globals, *id) : List(globals); });
 }
 

@@ -65,9 +65,9 @@ absl::Status AwaitEnd(const std::string& folder) {
 }
 
 // Returns how long to wait until no lease is left.
-absl::StatusOr<absl::Duration> DrainTime(const Options& options) {
+absl::Duration DrainTime(const Options& options) {
   if (!options.drain) return absl::ZeroDuration();
-  return options.timeout.empty() ? absl::InfiniteDuration() : ParseWait(options.timeout);
+  return options.timeout.empty() ? absl::InfiniteDuration() : *ParseWait(options.timeout);
 }
 
 absl::Status Stop(const Globals& globals, const Options& options, absl::Duration drain, const Session& session,
@@ -98,18 +98,14 @@ void AddStop(Command app, const Globals& globals) {
   verb.AddOption("--timeout", &options->timeout,
                  "The longest wait of --drain, after which the daemon stops in any case, e.g. 90 (seconds) or 5m "
                  "(default: no limit)")
+      .Parses(&ParseWait)
       .Needs(drain);
   verb.AddFlag("--end-leases", &options->end_leases, "End every lease, and notify the holders");
   verb.AddFlag("--yes", &options->yes, "Do not ask");
   verb.Runs([&globals, options]() -> ExitStatus {
-    const absl::StatusOr<absl::Duration> drain = DrainTime(*options);
-    if (!drain.ok()) {
-      Report(drain.status());
-      return {.code = kUsage};
-    }
     const absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, /*admin=*/true);
     if (!session.ok()) return Report(session.status());
-    return Report(Stop(globals, *options, *drain, **session, Inspector(*session)));
+    return Report(Stop(globals, *options, DrainTime(*options), **session, Inspector(*session)));
   });
 }
 

@@ -102,7 +102,7 @@ TEST_F(RunTest, RunOfHigherPriorityIsServedFirst) {
   low.CloseInput();
   EXPECT_EQ(high.Wait(), 0);
   EXPECT_EQ(low.Wait(), 0);
-  EXPECT_EQ(Run({"--priority", "11", "--", "/bin/true"}), 125) << said_;
+  EXPECT_EQ(Run({"--priority", "11", "--", "/bin/true"}), 64) << said_;
   EXPECT_EQ(Run({"--priority", "high", "--", "/bin/true"}), 64) << said_;
   holder.Quit();
 }

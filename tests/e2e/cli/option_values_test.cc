@@ -1,0 +1,179 @@
+// Every option, argument and flag of the help texts, with values that it does not take. The command refuses them before
+// it does anything else, and names the option, the reason and the way out.
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "gtest/gtest.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/testing.h"
+
+namespace berth::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr int kUsage = 64;
+
+// Names, paths and free texts: any printable text may be meant.
+const std::set<std::string> kTexts = {"--folder", "--pool",        "--device", "--devices", "--island-of",
+                                      "--label",  "--reason",      "--output", "--grant",   "--status-file",
+                                      "NAME",     "FILE",          "POOL",     "DEVICE",    "label"};
+// An empty one is as good as none.
+const std::set<std::string> kMayBeEmpty = {"--label", "--reason"};
+
+// An option, argument or flag of a command.
+struct Place {
+  Words command;
+  std::string name;
+  bool takes_value = false;
+  // The number of arguments before it.
+  size_t arguments = 0;
+
+  bool is_argument() const { return !absl::StartsWith(name, "-"); }
+  bool runs() const { return !command.empty() && absl::EndsWith(command[0], "run"); }
+};
+
+Subprocess Start(const Words& words) {
+  Words argv = {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh", ProgramPath("client/cli/berth")};
+  argv.insert(argv.end(), words.begin(), words.end());
+  // A command line that is accepted reaches no daemon, which has another exit code.
+  return Subprocess::Start(
+      {.argv = argv, .environment = {"BERTH_FOLDER=/nowhere", "BERTH_SESSION", "CTEST_RESOURCE_GROUP_COUNT"}});
+}
+
+// Adds the places of `command`, and those of its subcommands.
+void AddPlaces(const Words& command, std::vector<Place>* places) {
+  Words asks = command;
+  asks.push_back("--help");
+  std::string section;
+  size_t arguments = 0;
+  for (const absl::string_view line : absl::StrSplit(Start(asks).ReadAll(), '\n')) {
+    if (!absl::StartsWith(line, " ")) section = std::string(line);
+    // Further lines of a description are indented by more.
+    if (!absl::StartsWith(line, "  ") || absl::StartsWith(line, "   ")) continue;
+    const Words fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    const std::string name = Words(absl::StrSplit(fields[0], ',')).back();
+    if (section == "Subcommands:") {
+      Words deeper = command;
+      deeper.push_back(name);
+      AddPlaces(deeper, places);
+    } else if (section == "Positionals:") {
+      places->push_back({.command = command, .name = name, .takes_value = true, .arguments = arguments++});
+    } else if (section == "Options:" && name != "--help" && name != "--version") {
+      const std::string type = fields.size() > 1 ? fields[1] : "";
+      const bool takes = absl::StartsWith(type, "TEXT") || type == "INT" || type == "UINT";
+      // "--a{false}" is a flag with a fixed value.
+      places->push_back({.command = command, .name = name.substr(0, name.find('{')), .takes_value = takes});
+    }
+  }
+}
+
+const std::vector<Place>& Places() {
+  static const std::vector<Place>* const places = [] {
+    auto* const found = new std::vector<Place>;
+    AddPlaces({}, found);
+    return found;
+  }();
+  return *places;
+}
+
+// Returns the command line that gives the place this value; `joined`: as "--name=value".
+Words WithValue(const Place& place, const std::string& value, bool joined) {
+  Words words = place.command;
+  words.insert(words.end(), place.arguments, "some");
+  if (place.is_argument()) {
+    words.push_back(value);
+  } else if (joined) {
+    words.push_back(absl::StrCat(place.name, "=", value));
+  } else {
+    words.insert(words.end(), {place.name, value});
+  }
+  if (place.command.empty()) words.push_back("status");
+  if (place.runs()) words.insert(words.end(), {"--", "/bin/true"});
+  return words;
+}
+
+void ExpectRefusals(const std::vector<std::pair<Place, Words>>& lines, const std::string& says) {
+  // Enough to keep every processor busy.
+  constexpr size_t kAtOnce = 16;
+  ASSERT_FALSE(lines.empty());
+  for (size_t first = 0; first < lines.size(); first += kAtOnce) {
+    const size_t end = std::min(first + kAtOnce, lines.size());
+    std::vector<Subprocess> commands;
+    for (size_t i = first; i < end; ++i) commands.push_back(Start(lines[i].second));
+    for (size_t i = first; i < end; ++i) {
+      SCOPED_TRACE(absl::StrJoin(lines[i].second, "|"));
+      const std::string said = commands[i - first].ReadAll();
+      EXPECT_EQ(commands[i - first].Wait(), kUsage) << said;
+      EXPECT_TRUE(absl::StrContains(said, absl::StrCat(lines[i].first.name, ": "))) << said;
+      EXPECT_TRUE(absl::StrContains(said, says)) << said;
+    }
+  }
+}
+
+struct Case {
+  const char* name;
+  const char* value;
+  bool joined;
+  // Part of the refusal.
+  const char* says;
+};
+
+class ValuesTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ValuesTest, EveryOptionRefusesIt) {
+  const bool blank = absl::StartsWith(GetParam().says, "the value is ");
+  std::vector<std::pair<Place, Words>> lines;
+  for (const Place& place : Places()) {
+    if (!place.takes_value || (blank ? kMayBeEmpty : kTexts).count(place.name) > 0) continue;
+    if (place.is_argument() && GetParam().joined) continue;
+    lines.emplace_back(place, WithValue(place, GetParam().value, GetParam().joined));
+  }
+  ExpectRefusals(lines, GetParam().says);
+}
+
+INSTANTIATE_TEST_SUITE_P(Values, ValuesTest,
+                         ::testing::Values(Case{"Empty", "", false, "the value is empty: name a value, or leave"},
+                                           Case{"EmptyJoined", "", true, "the value is empty: name a value, or leave"},
+                                           Case{"Blank", " ", false, "the value is blank: name a value, or leave"},
+                                           Case{"BlankJoined", "\t ", true, "the value is blank: name a value"},
+                                           Case{"Nonsense", "soon?", false, "soon?"}),
+                         [](const auto& info) { return info.param.name; });
+
+class FlagsTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(FlagsTest, EveryFlagRefusesIt) {
+  std::vector<std::pair<Place, Words>> lines;
+  for (const Place& place : Places()) {
+    if (!place.takes_value) lines.emplace_back(place, WithValue(place, GetParam().value, /*joined=*/true));
+  }
+  ExpectRefusals(lines, GetParam().says);
+}
+
+INSTANTIATE_TEST_SUITE_P(Values, FlagsTest,
+                         ::testing::Values(Case{"Empty", "", true, "the value is empty: it is a flag"},
+                                           Case{"Nonsense", "maybe", true, "\"maybe\" is not a value: it is a flag"},
+                                           Case{"Blank", " ", true, "\" \" is not a value: it is a flag"}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(PlacesTest, HelpTextsListEveryKindOfPlace) {
+  // As many as the help texts have at least.
+  EXPECT_GT(Places().size(), 80u);
+  std::set<std::string> names;
+  for (const Place& place : Places()) names.insert(absl::StrCat(absl::StrJoin(place.command, " "), " ", place.name));
+  for (const char* const name : {" --json", "run --mem", "history --since", "permits set CAP", "budget set LIMIT"}) {
+    EXPECT_EQ(names.count(name), 1u) << name;
+  }
+}
+
+}  // namespace
+}  // namespace berth::testing
