@@ -1,6 +1,7 @@
 #include "client/cli/reader_watch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -34,6 +35,8 @@ bool RefusesWrites() { return ::send(STDOUT_FILENO, nullptr, 0, MSG_NOSIGNAL | M
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ReaderWatch>> ReaderWatch::Start() {
+  // As ReserveStandardFds() leaves a closed one. A view without news would never find out.
+  if ((::fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) == O_RDONLY) return OsError("cannot write standard output", EBADF);
   UniqueFd stop(::eventfd(0, EFD_CLOEXEC));
   if (!stop) return OsError("eventfd", errno);
   std::unique_ptr<ReaderWatch> watch(new ReaderWatch(std::move(stop)));

@@ -115,15 +115,24 @@ TEST_F(FollowedViewsTest, ViewThatIgnoresSigpipeFails) {
 }
 
 TEST_F(FollowedViewsTest, ViewReportsWhyItCannotPrint) {
-  for (const auto& [output, error] : std::vector<std::pair<std::string, std::string>>{
-           {">/dev/full", "No space left on device"}, {">&-", "Bad file descriptor"}}) {
+  const struct {
+    const char* view;
+    const char* output;
+    const char* error;
+  } rows[] = {{"devices --watch", ">/dev/full", "No space left on device"},
+              {"devices --watch", ">&-", "Bad file descriptor"},
+              // These have nothing to print.
+              {"log --follow", ">&-", "Bad file descriptor"},
+              {"log --follow --json", "1</dev/null", "Bad file descriptor"}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(absl::StrCat(row.view, " ", row.output));
     Subprocess view = Subprocess::Start(
-        {.argv = {"/bin/sh", "-c", absl::StrCat("{ \"$0\" devices --watch 2>&3 ", output, "; } 3>&1"),
+        {.argv = {"/bin/sh", "-c", absl::StrCat("{ \"$0\" ", row.view, " 2>&3 ", row.output, "; } 3>&1"),
                   ProgramPath("client/cli/berth")},
          .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder())}});
     const std::string text = view.ReadAll();
-    EXPECT_TRUE(absl::StrContains(text, error)) << output << ": " << text;
-    EXPECT_EQ(view.Wait(), 1) << output;
+    EXPECT_TRUE(absl::StrContains(text, row.error)) << text;
+    EXPECT_EQ(view.Wait(), 1);
   }
 }
 
