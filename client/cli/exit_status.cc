@@ -27,6 +27,9 @@ LineOutput& Stderr() {
   return *output;
 }
 
+// Whether the last report is that the daemon does not answer.
+std::atomic<bool> silent = false;
+
 // errno of the first failed write to standard output, or 0.
 std::atomic<int> output_error = 0;
 
@@ -49,8 +52,13 @@ void Complain(absl::string_view text) { Stderr().Write(absl::StrCat("berth: ", T
 void ComplainOfSilence(const std::string& socket) {
   static std::atomic<bool> complained = false;
   if (complained.exchange(true)) return;
+  silent = true;
   Complain(absl::StrCat("waiting for the daemon, which has not answered on ", socket, " for ",
                         absl::FormatDuration(SessionOptions::kSilence)));
+}
+
+void ComplainOfAnswer() {
+  if (silent.exchange(false)) Complain("the daemon answers again");
 }
 
 void ReserveStandardFds() {

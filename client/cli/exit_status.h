@@ -57,6 +57,8 @@ void Complain(absl::string_view text);
 
 // Reports a daemon that does not answer, once: SessionOptions::on_silence.
 void ComplainOfSilence(const std::string& socket);
+// Reports that a daemon answers that was reported as silent.
+void ComplainOfAnswer();
 
 // Opens /dev/null, in the direction that no program uses, as each of stdin, stdout and stderr that is closed, so that
 // no socket gets its number. Each use still fails with EBADF. A command is started without them, as this process was.

@@ -182,6 +182,8 @@ std::string LabelOf(const PermitRequest& request, absl::string_view program) {
 
 absl::StatusOr<HeldPermits> AcquirePermits(const std::shared_ptr<Session>& session, const PermitRequest& requested,
                                            absl::string_view label, Cancellation* cancellation) {
+  // The session has been opened.
+  ComplainOfAnswer();
   PermitRequest request = requested;
   ChooseByRank(*session, &request);
   const std::string key = absl::StrCat("run-", ::getpid(), "-", absl::Hex(RandomId()));
@@ -203,6 +205,7 @@ absl::StatusOr<HeldPermits> AcquirePermits(const std::shared_ptr<Session>& sessi
                                  .on_event = request.on_event,
                                  .cancellation = cancellation};
     BERTH_ASSIGN_OR_RETURN(Gang gang, Gang::Acquire(session, options));
+    ComplainOfAnswer();
     return HeldPermits(session, std::move(gang.permits()), gang.environment());
   }
   const PermitOptions options = {.pool = request.pool,
@@ -223,6 +226,7 @@ absl::StatusOr<HeldPermits> AcquirePermits(const std::shared_ptr<Session>& sessi
                                  .on_event = request.on_event,
                                  .cancellation = cancellation};
   BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session, options));
+  ComplainOfAnswer();
   std::vector<std::string> environment = permit.environment();
   std::vector<Permit> permits;
   permits.push_back(std::move(permit));

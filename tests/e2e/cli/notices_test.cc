@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -158,6 +159,39 @@ TEST_F(NoticesTest, CommandAfterWaitNoticeStartsAsWithoutWrapper) {
       Case& one = waiting[mode][i];
       EXPECT_EQ(one.process.ReadAll(), expected[i]) << one.output.name;
       ExpectEnd(one, 7, "waiting for pool wide");
+    }
+  }
+}
+
+TEST_F(NoticesTest, NoticeOfSilentDaemonDecidesNothing) {
+  const Words signals = {"/bin/sh", "-c", kPrintSignals};
+  std::vector<Case> bare = StartOnEach(signals);
+  std::vector<std::string> expected;
+  for (Case& one : bare) expected.push_back(one.process.ReadAll());
+  std::vector<Words> modes = Modes();
+  modes.push_back({Berth(), "run", "--exec"});
+  const pid_t broker = daemon_.broker();
+  ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+  // Waits as the product does.
+  const Words impatient = {"/usr/bin/env", "BERTH_TEST_PATIENCE=1"};
+  std::vector<std::vector<Case>> waiting;
+  for (const Words& mode : modes) {
+    waiting.push_back(StartOnEach(impatient + mode + Words{"--pool", "wide", "--"} + signals));
+  }
+  // The notices of earlier clients come no later than that of the last one.
+  const Output last = std::move(MakeOutputs(folder_ + "/last", {"pipe"})[0]);
+  Subprocess control = Start(impatient + Words{Berth(), "run", "--pool", "wide", "--", "/bin/true"}, &last);
+  pollfd notice = {.fd = last.reader.get(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&notice, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 1);
+  EXPECT_TRUE(absl::StrContains(Drain(last), "waiting for the daemon, which has not answered on "));
+  ASSERT_EQ(::kill(broker, SIGCONT), 0);
+  EXPECT_EQ(control.Wait(), 0);
+  for (size_t mode = 0; mode < modes.size(); ++mode) {
+    SCOPED_TRACE(modes[mode].back());
+    for (size_t i = 0; i < waiting[mode].size(); ++i) {
+      Case& one = waiting[mode][i];
+      EXPECT_EQ(one.process.ReadAll(), expected[i]) << one.output.name;
+      ExpectEnd(one, 7, "the daemon answers again");
     }
   }
 }
