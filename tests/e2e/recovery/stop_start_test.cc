@@ -170,25 +170,37 @@ TEST_P(StopStartTest, BrokerDeathBeforeResumeLosesNothing) {
   daemon_.ExpectAccountsBack();
 }
 
-// A job of `berth run`: its options, and whether the wrapper is killed before the daemon ends.
+// A job that holds the permit: the script that acquires and becomes the command "$@" or its wrapper, and whether the
+// wrapper is killed before the daemon ends.
 struct Job {
   const char* name;
-  std::vector<std::string> words;
-  bool kill_wrapper;
+  const char* script;
+  bool kill_wrapper = false;
 };
 
 TEST_P(StopStartTest, JobCountsUntilItsLastHolderEnds) {
-  const std::vector<Job> jobs = {{"command", {}, false},
-                                 {"tree", {"--until=tree"}, false},
-                                 {"tree without its wrapper", {"--until=tree"}, true},
-                                 {"exec", {"--exec"}, false}};
+  const Job jobs[] = {
+      {"command", "exec $BERTH run -- \"$@\""},
+      {"tree", "exec $BERTH run --until=tree -- \"$@\""},
+      {"tree without its wrapper", "exec $BERTH run --until=tree -- \"$@\"", /*kill_wrapper=*/true},
+      {"exec", "exec $BERTH run --exec -- \"$@\""},
+      {"cgroup", "exec $BERTH run --cgroup -- \"$@\""},
+      {"cgroup without its wrapper", "exec $BERTH run --cgroup -- \"$@\"", /*kill_wrapper=*/true},
+      {"ctest", "exec $BERTH ctest-run -- \"$@\""},
+      // The owner process holds the permit beside the owner, which never releases it.
+      {"owner", "$BERTH --json acquire --owner $$ >/dev/null && exec \"$@\""},
+  };
   for (const Job& job : jobs) {
     SCOPED_TRACE(job.name);
-    std::vector<std::string> words = job.words;
-    words.insert(words.end(), {"--", "/bin/sh", "-c", "echo $$; read line; exit 9"});
-    Subprocess run = Run(words);
+    Subprocess run = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", absl::StrCat("exec 2>&1; ", job.script), "sh", "/bin/sh", "-c",
+                  "echo $$; read line; exit 9"},
+         .environment = {absl::StrCat("BERTH=", ProgramPath("client/cli/berth")),
+                         absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION", "BERTH_PERMIT_KEEPER"}});
+    const std::string first = Must(run.ReadLine());
+    if (absl::StrContains(first, "cgroup")) continue;
     int32_t command;
-    ASSERT_TRUE(absl::SimpleAtoi(Must(run.ReadLine()), &command));
+    ASSERT_TRUE(absl::SimpleAtoi(first, &command)) << first;
     if (job.kill_wrapper) {
       run.Kill();
       run.Wait();
