@@ -1,10 +1,12 @@
 #include "daemon/base/namespaces.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,10 +22,43 @@
 #include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
 
+namespace {
+// Whether the ioctls of namespaces that Linux has from 6.11 on fail, as on an earlier kernel.
+bool earlier_kernel = false;
+
+// Returns whether an earlier kernel has no such request.
+bool IsLater(unsigned long request) {
+  namespace requests = berth::namespaces_internal;
+  return request == requests::kPidfdGetMount || request == requests::kPidfdGetPid ||
+         request == requests::kPidfdGetUser || request == requests::kGetMountId || request == requests::kGetId;
+}
+}  // namespace
+
+// Replaces the C library's function.
+extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, request);
+  const unsigned long argument = va_arg(arguments, unsigned long);
+  va_end(arguments);
+  if (earlier_kernel && IsLater(request)) {
+    errno = ENOTTY;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_ioctl, fd, request, argument));
+}
+
 namespace berth {
 namespace {
 
 constexpr uid_t kUser = 7001;
+
+// For its lifetime, this kernel has no ioctl that shows the namespaces of a process.
+class EarlierKernel {
+ public:
+  EarlierKernel() { earlier_kernel = true; }
+  ~EarlierKernel() { earlier_kernel = false; }
+};
+
 constexpr uid_t kSubordinate = 100'000;
 
 TEST(NamespacesTest, CgroupNamesContainerOnlyInUnifiedHierarchy) {
@@ -41,6 +76,13 @@ TEST(NamespacesTest, CgroupNamesContainerOnlyInUnifiedHierarchy) {
       {"outside this one's cgroup namespace", "0::/../c1\n", "/../c1"},
   };
   for (const auto& row : rows) EXPECT_EQ(DistinguishingCgroup(row.text), row.path) << row.name;
+}
+
+// Whether this process may serve other users than one: in a user namespace of its own, all uids are its creator's.
+bool InFirstUserNamespace() {
+  struct stat info = {};
+  constexpr ino_t kFirst = 0xEFFFFFFD;
+  return ::stat("/proc/self/ns/user", &info) == 0 && info.st_ino == kFirst;
 }
 
 // A process that switches to a user and waits to be killed, in namespaces that root or the user creates; at most one of
@@ -185,6 +227,34 @@ TEST_P(StandTest, ProcessHasItsUserAndContainer) {
   } else {
     EXPECT_TRUE(absl::IsUnimplemented(unseen.status())) << unseen.status();
   }
+}
+
+// Before Linux 6.11: a process with a pid here has the same user and container. A process without one is refused, so
+// that it is never taken for another tenant's.
+TEST_P(StandTest, EarlierKernelIdentifiesOnlyProcessesWithPid) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root: changes users and namespaces";
+  const Stand& stand = GetParam();
+  if (!Start(stand)) GTEST_SKIP() << "the kernel makes no such process here";
+  const uint32_t uid = stand.subordinate ? kSubordinate : kUser;
+  const std::string container = *ContainerOf(peer_.get(), pid_);
+  const std::string root_made = *RootMadeContainerOf(peer_.get(), pid_);
+  // Without a cgroup of its own, only a number that an earlier kernel lacks names the container.
+  const bool numbered = absl::StartsWith(container, "pidns:") || absl::StartsWith(container, "mntns:");
+  const EarlierKernel kernel;
+  const absl::StatusOr<std::string> named = ContainerOf(peer_.get(), pid_);
+  EXPECT_TRUE(numbered ? absl::IsUnimplemented(named.status()) : named.ok() && *named == container)
+      << named.status();
+  const absl::StatusOr<uint32_t> user = UserBehind(peer_.get(), pid_, uid);
+  EXPECT_TRUE(user.ok() && *user == kUser) << user.status();
+  EXPECT_EQ(*RootMadeContainerOf(peer_.get(), pid_), root_made);
+  EXPECT_TRUE(absl::IsUnimplemented(ContainerOf(peer_.get(), 0).status()));
+  const absl::StatusOr<uint32_t> unseen = UserBehind(peer_.get(), 0, uid);
+  if (InFirstUserNamespace()) {
+    EXPECT_TRUE(absl::IsPermissionDenied(unseen.status())) << unseen.status();
+  } else {
+    EXPECT_TRUE(unseen.ok() && *unseen == uid) << unseen.status();
+  }
+  EXPECT_EQ(*RootMadeContainerOf(peer_.get(), 0), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
