@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -19,6 +20,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/mutex.h"
 #include "gtest/gtest.h"
@@ -220,6 +222,17 @@ TEST_F(WaitingQueriesTest, UserQueriesLeaveShareToOthers) {
   EXPECT_GT(Refused("others"), 0);
   for (size_t i = 0; i < HistoryWriter::kOperatorQueries + 1; ++i) Query("operator", std::nullopt);
   EXPECT_EQ(Refused("operator"), 1);
+}
+
+TEST_F(WaitingQueriesTest, UserIsAnsweredBesideEightFullUsers) {
+  for (uint32_t uid = 1'000; uid < 1'008; ++uid) {
+    for (size_t i = 0; i < HistoryWriter::kUserQueries; ++i) Query("full", uid);
+  }
+  Query("other", 2'000);
+  EXPECT_EQ(Refused("other"), 0);
+  // Each of the others has at most one query before it.
+  const std::vector<std::string> served = absl::StrSplit(Served(9), ' ');
+  EXPECT_EQ(std::count(served.begin(), served.begin() + 9, "other"), 1);
 }
 
 TEST_F(HistoryWriterTest, ZeroBytesDisableHistory) {

@@ -13,10 +13,12 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <berth/error.h>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/os/unique_fd.h"
 #include "common/sha256.h"
@@ -33,9 +35,29 @@ constexpr char kText[] = "a module of some kind";
 
 class ModuleSink final : public IdleSink {
  public:
-  void Apply(const core::ModuleWork& effect) override { store->Apply(effect); }
+  void Apply(const core::ModuleWork& effect) override {
+    if (retains_stores && effect.what == core::ModuleWork::What::kStore) return retained.push_back(effect);
+    store->Apply(effect);
+  }
 
   ModuleStore* store = nullptr;
+  // Modules to take over are retained instead of passed on.
+  bool retains_stores = false;
+  std::vector<core::ModuleWork> retained;
+};
+
+// A call that adds its user to a list when it succeeds.
+class UserCall final : public Call {
+ public:
+  UserCall(uint32_t user, std::vector<uint32_t>* answered) : user_(user), answered_(*answered) {}
+  void Answer(absl::StatusOr<core::Response> response) override {
+    EXPECT_TRUE(response.ok()) << response.status();
+    answered_.push_back(user_);
+  }
+
+ private:
+  const uint32_t user_;
+  std::vector<uint32_t>& answered_;
 };
 
 // For its lifetime, every fd number that clients may have is in use.
@@ -94,17 +116,26 @@ class ModuleStoreTest : public ::testing::Test {
   }
 
   core::Caller caller() const { return {.credentials = {.session = session_, .channel = channel_}}; }
-  absl::StatusOr<core::Response> TryObtain(const std::string& key) {
+  core::Caller OpenSession(uint32_t uid) {
+    core::Caller caller = {.tenant = {.uid = uid}};
+    broker_->Step([&](core::Core& core, absl::Time now, core::Effects*) {
+      caller.credentials.session = *core.OpenSession(now, {}, {.uid = uid}, "test", {});
+      caller.credentials.channel = *core.JoinSession(now, caller.credentials.session, {}, {.uid = uid}, {});
+    });
+    return caller;
+  }
+  absl::StatusOr<core::Response> TryObtain(const std::string& key, const core::Caller& caller) {
     RecordedCall call;
     broker_->Submit(broker_->NewCall(), &call,
                     [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
-                      core.ObtainModule(now, id, caller(), {.sequence = ++sequence_}, {.key = Sha256Of(key)},
-                                        effects);
+                      core.ObtainModule(now, id, caller, {.sequence = ++sequence_}, {.key = Sha256Of(key)}, effects);
                     });
     return call.Await();
   }
-  core::ObtainModuleResult Obtain(const std::string& key) {
-    const absl::StatusOr<core::Response> answer = TryObtain(key);
+  absl::StatusOr<core::Response> TryObtain(const std::string& key) { return TryObtain(key, caller()); }
+  core::ObtainModuleResult Obtain(const std::string& key) { return Obtain(key, caller()); }
+  core::ObtainModuleResult Obtain(const std::string& key, const core::Caller& caller) {
+    const absl::StatusOr<core::Response> answer = TryObtain(key, caller);
     EXPECT_TRUE(answer.ok()) << answer.status();
     return answer.ok() ? std::get<core::ObtainModuleResult>(*answer) : core::ObtainModuleResult();
   }
@@ -243,6 +274,47 @@ TEST_F(ModuleStoreTest, ModulesTakeNoFdReservedForClients) {
   }
   EXPECT_EQ(Read(Obtain("kept").module), kText);
   MustStore("key", kText);
+}
+
+TEST_F(ModuleStoreTest, UserWaitsForOneStepOfAnother) {
+  constexpr uint32_t kBusy = 1'000, kOther = 1'001;
+  constexpr int kStores = 20;
+  std::vector<uint32_t> answered;
+  std::vector<std::unique_ptr<UserCall>> calls;
+  const core::Caller busy = OpenSession(kBusy), other = OpenSession(kOther);
+  const auto store = [&](const core::Caller& caller, uint32_t user, const std::string& key) {
+    const core::ObtainModuleResult right = Obtain(key, caller);
+    Write(right.compile, kText);
+    calls.push_back(std::make_unique<UserCall>(user, &answered));
+    broker_->Submit(broker_->NewCall(), calls.back().get(),
+                    [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+                      core.StoreModule(now, id, caller, {.sequence = ++sequence_},
+                                       {.compile = right.compile,
+                                        .bytes = Bytes(strlen(kText)),
+                                        .content = Sha256Of(kText)},
+                                       effects);
+                    });
+  };
+  sink_.retains_stores = true;
+  for (int i = 0; i < kStores; ++i) store(busy, kBusy, absl::StrCat(i));
+  store(other, kOther, "one");
+  ASSERT_EQ(sink_.retained.size(), kStores + 1u);
+  // With the broker's lock held, the store's thread stays in the middle of its first step.
+  const bool held = broker_->Read([&](const core::Core&) {
+    const auto taken = [&] { return store_->OpenModule(sink_.retained[0].module).ok(); };
+    for (const core::ModuleWork& work : sink_.retained) {
+      store_->Apply(work);
+      for (const absl::Time enough = absl::Now() + kPatience; !taken(); std::this_thread::yield()) {
+        if (absl::Now() > enough) return false;
+      }
+    }
+    return true;
+  });
+  ASSERT_TRUE(held) << "the first step did not begin";
+  store_->Flush(kPatience);
+  std::vector<uint32_t> in_turn(kStores + 1, kBusy);
+  in_turn[1] = kOther;
+  EXPECT_EQ(answered, in_turn);
 }
 
 TEST_F(ModuleStoreTest, ModulesSurviveRestart) {
