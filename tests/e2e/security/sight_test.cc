@@ -5,17 +5,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
-
-#include <berth/block.h>
-#include <berth/permit.h>
-#include <berth/plan.h>
-#include <berth/reservation.h>
-#include <berth/session.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -189,15 +181,10 @@ std::string InHex(const std::string& id) {
 }
 
 TEST(IdsTest, PrintedIdsAreAcceptedAndDecimal) {
-  if (OtherUser().has_value()) GTEST_SKIP() << "the objects are this process's, and the commands another user's";
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   const BerthCommand berth(daemon.folder());
-  std::shared_ptr<Session> session = Must(Session::Open({.folder = daemon.folder(), .always_new = true}));
-  std::optional<Permit> permit = Must(Permit::Acquire(session));
-  std::optional<Block> block = Must(Block::Allocate(session, {.bytes = Bytes(4096)}));
-  std::optional<Reservation> reservation = Must(Reservation::Make(session, {.items = {{.bytes = Bytes(4096)}}}));
-  std::optional<Plan> plan = Must(Plan::Make(session, {.units = 4}));
-  Actor waiter(daemon);
+  Actor holder(daemon), waiter(daemon);
+  for (const char* const lease : {"acquire p", "allocate b 4096", "reserve r 0=4096", "plan l 4"}) holder.Do(lease);
   waiter.Do("begin w");
   ASSERT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
 
@@ -270,12 +257,8 @@ TEST(IdsTest, PrintedIdsAreAcceptedAndDecimal) {
     }
     return all;
   }));
+  holder.Kill();
   waiter.Kill();
-  plan.reset();
-  reservation.reset();
-  block.reset();
-  permit.reset();
-  session.reset();
   daemon.ExpectAccountsBack();
 }
 

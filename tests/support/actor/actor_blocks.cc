@@ -250,6 +250,13 @@ absl::StatusOr<std::string> ActorBlocks::DoWith(const std::string& verb, Held& h
     }
     return "";
   }
+  if (verb == "letter") {
+    // The letter of which the whole block consists.
+    const absl::string_view letters(static_cast<const char*>(held.mapping->data()), held.mapping->size());
+    const size_t other = letters.find_first_not_of(letters[0]);
+    if (other == letters.npos) return std::string(letters.substr(0, 1));
+    return absl::DataLossError(absl::StrCat("byte ", other, " differs from byte 0"));
+  }
   BERTH_ASSIGN_OR_RETURN(const uint64_t seed, Number(words, 1));
   if (verb == "fill") {
     FillPattern(held.mapping->data(), held.mapping->size(), seed);
