@@ -1,5 +1,6 @@
 // Publications in a simulation.
 
+#include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -29,7 +30,8 @@ void Simulation::ForgetGone(Client& client) {
   std::erase_if(client.blocks, [this](const BlockHandle& own) { return !IsMade(own.block) && Chance(80); });
 }
 
-void Simulation::DeletePublished() {
+// Opens an operator's session, calls `act`, and ends the session.
+void Simulation::AsOperator(const std::function<void(const Caller&)>& act) {
   const Client client = NewClient();
   const auto session =
       core_->OpenSession(now_, client.secret, client.tenant, "operator", ProcessInfo{.pid = 1});
@@ -39,23 +41,27 @@ void Simulation::DeletePublished() {
       core_->JoinSession(now_, *session, client.secret, client.tenant, ProcessInfo{.pid = 2});
   if (!channel.ok()) return Fail("an operator is refused");
   processes_.emplace(*channel, Process{.session = *session});
-  const Caller caller{.credentials = {.session = *session, .channel = *channel, .secret = client.secret},
-                      .tenant = client.tenant,
-                      .admin = true};
-  uint64_t sequence = 0;
-  for (const BlockView& block : core_->ListBlocks(Admin())) {
-    if (block.name.empty()) continue;
-    const CallId call(++last_call_);
-    calls_[call] = Call{.channel = *channel, .sequence = ++sequence};
-    core_->Unpublish(now_, call, caller, {.sequence = sequence}, {.name = block.name, .tenant = block.tenant},
-                     &effects_);
-  }
+  act({.credentials = {.session = *session, .channel = *channel, .secret = client.secret},
+       .tenant = client.tenant,
+       .admin = true});
   Apply();
   clients_.at(*session).ended = true;
   core_->LifelineHungUp(now_, *session, &effects_);
   Apply();
   if (processes_.contains(*channel)) Kill(*channel);
   Apply();
+}
+
+// An operator deletes blocks that outlive every session.
+void Simulation::DeletePublished(const Caller& caller) {
+  uint64_t sequence = 0;
+  for (const BlockView& block : core_->ListBlocks(Admin())) {
+    if (block.name.empty()) continue;
+    const CallId call(++last_call_);
+    calls_[call] = Call{.channel = caller.credentials.channel, .sequence = ++sequence};
+    core_->Unpublish(now_, call, caller, {.sequence = sequence}, {.name = block.name, .tenant = block.tenant},
+                     &effects_);
+  }
 }
 
 }  // namespace berth::core

@@ -530,7 +530,7 @@ void Simulation::Finish() {
     Check();
     if (processes_.size() + clients_.size() > before) Fail("something comes while everything ends");
   }
-  DeletePublished();
+  AsOperator([this](const Caller& caller) { DeletePublished(caller); });
   // Blocks freed while their uses continued are checked again.
   now_ += absl::Seconds(1);
   core_->Tick(now_, &effects_);
@@ -556,6 +556,14 @@ void Simulation::Finish() {
   core_->Tick(now_, &effects_);
   Apply();
   WorkAll();
+  // A release at which two workers ended is repeated only for an operator.
+  AsOperator([this](const Caller& caller) {
+    const CallId reap(++last_call_);
+    reaps_.insert(reap);
+    core_->Reap(now_, reap, caller, &effects_);
+    Apply();
+    WorkAll();
+  });
   FinishModules();
   if (!calls_.empty()) Fail(absl::StrCat(calls_.size(), " calls were never answered"));
   if (!core_->ListSessions(Admin()).empty()) Fail("sessions are left");

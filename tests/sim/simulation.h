@@ -260,8 +260,8 @@ class Simulation {
   // ---- quotas.cc: no tenant exceeds its quota, except by what it had when the quota was lowered ---------------
   void ChangeQuotas();
   void CheckQuotas();
-  // An operator deletes blocks that outlive every session.
-  void DeletePublished();
+  void DeletePublished(const Caller& caller);
+  void AsOperator(const std::function<void(const Caller&)>& act);
   void Fail(const std::string& what);
 
   // ---- restarts.cc: what outlives the broker ---------------------------------------------------------------
