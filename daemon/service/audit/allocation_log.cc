@@ -64,6 +64,7 @@ absl::Status CannotOpen(const std::string& path, int error) {
   if (error == EISDIR) way_out = " is a directory: name a file in it";
   if (error == ENXIO && kind == S_IFIFO) way_out = " is a FIFO without a reader: start its reader, or name a file";
   if (error == ENXIO && kind == S_IFSOCK) way_out = " is a socket: name a file";
+  if (error == ENXIO && kind == S_IFCHR) way_out = " is a device that the daemon does not have: name a file";
   if (way_out == nullptr) return OsError(absl::StrCat("log.file: ", path), error);
   return absl::FailedPreconditionError(absl::StrCat("log.file: ", path, way_out));
 }
