@@ -116,17 +116,41 @@ TEST_F(CoreTakeUpTest, GrantWaitsForItsProcessWithoutOtherWaiters) {
   EXPECT_EQ(Take(a), Taking::kWithdrawn);
 }
 
-TEST_F(CoreTakeUpTest, GrantIsFinalBeforeThePageIsAcknowledged) {
+TEST_F(CoreTakeUpTest, WaiterThatOwesItsPageMustCallAgain) {
   Peer a = Open(), b = Open(), c = Open();
   const AcquireResult held = h_.MustAcquire(a, Ask("a"));
   const CallId first = h_.Acquire(b, Ask("b"));
   const CallId second = h_.Acquire(c, Ask("c"));
+  Receive(c);
+  Pass(absl::Milliseconds(1));
   h_.Release(a, held.acquisition);
-  ASSERT_TRUE(Granted(first));
-  Receive(b);
-  Pass(absl::Seconds(10));
-  EXPECT_FALSE(h_.Answered(second));
+  EXPECT_TRUE(h_.Refused(first, Reason::kProcessStopped));
+  ASSERT_TRUE(Granted(second));
+  EXPECT_EQ(Take(c), Taking::kTaken);
+  // Its place is the first, and a call after the refusal is proof enough.
+  Peer d = OpenWithPage();
+  const CallId third = h_.Acquire(d, Ask("d"));
+  const CallId again = AskAgain(b, Ask("b"));
+  EXPECT_FALSE(h_.Answered(again));
+  Pass(absl::Milliseconds(1));
+  h_.Release(c, h_.Get<AcquireResult>(second).acquisition);
+  EXPECT_TRUE(Granted(again));
+  EXPECT_FALSE(h_.Answered(third));
   EXPECT_EQ(Take(b), Taking::kNotOffered);
+  EXPECT_EQ(h_.Pool().out, 1u);
+}
+
+TEST_F(CoreTakeUpTest, WaiterThatOwesItsPageGetsTheIdleUnitByItsNextCall) {
+  Peer a = Open(), b = Open();
+  const AcquireResult held = h_.MustAcquire(a, Ask("a"));
+  const CallId first = h_.Acquire(b, Ask("b"));
+  Pass(absl::Milliseconds(1));
+  h_.Release(a, held.acquisition);
+  EXPECT_TRUE(h_.Refused(first, Reason::kProcessStopped));
+  EXPECT_EQ(h_.Pool().out, 0u);
+  EXPECT_EQ(h_.Pool().granted_total, 1u);
+  EXPECT_TRUE(Granted(AskAgain(b, Ask("b"))));
+  EXPECT_EQ(h_.Pool().granted_total, 2u);
 }
 
 TEST_F(CoreTakeUpTest, ProcessesOfEarlierReleasesAreNotSkipped) {
@@ -149,7 +173,7 @@ TEST_F(CoreTakeUpTest, StoppedWaitersAreSkippedUntilTheySpeak) {
     calls.push_back(h_.Acquire(stopped.back(), Ask("s")));
     Receive(stopped.back());
   }
-  Peer runs = Open();
+  Peer runs = OpenWithPage();
   const CallId next = h_.Acquire(runs, Ask("r"));
   Pass(absl::Milliseconds(250));
   ASSERT_EQ(h_.looked_at.size(), 101u);
@@ -170,7 +194,7 @@ TEST_F(CoreTakeUpTest, StoppedWaitersAreSkippedUntilTheySpeak) {
 }
 
 TEST_F(CoreTakeUpTest, StopLosesGrantThatWasNotTakenUp) {
-  Peer a = OpenWithPage(), b = Open();
+  Peer a = OpenWithPage(), b = OpenWithPage();
   h_.Acquire(a, Ask("a"));
   const CallId next = h_.Acquire(b, Ask("b"));
   Stop(a);
@@ -198,7 +222,7 @@ TEST_F(CoreTakeUpTest, StoppedGangIsSkippedInAllItsPools) {
 }
 
 TEST_F(CoreTakeUpTest, UntakenGangReturnsToItsPlaceInAllPools) {
-  Peer a = OpenWithPage(), b = Open(), c = Open();
+  Peer a = OpenWithPage(), b = OpenWithPage(), c = Open();
   const GangRequest gang = {.members = {{.pool = "gpu-tests"}, {.pool = "wide"}}, .holder_key = "gang"};
   const CallId first = h_.AcquireGang(a, gang);
   ASSERT_TRUE(Granted(first));
@@ -236,7 +260,7 @@ TEST_F(CoreTakeUpTest, UntakenGangReturnsItsBytesToByteWaiter) {
 }
 
 TEST_F(CoreTakeUpTest, UntakenPlanEndsAndIsMadeAnew) {
-  Peer a = OpenWithPage(), b = Open();
+  Peer a = OpenWithPage(), b = OpenWithPage();
   const PlanRequest request = {.units = 4, .max_devices = 1, .pool = "gpu-tests"};
   h_.MakePlan(a, request);
   ASSERT_EQ(h_.Pool().out, 1u);
@@ -248,7 +272,7 @@ TEST_F(CoreTakeUpTest, UntakenPlanEndsAndIsMadeAnew) {
 }
 
 TEST_F(CoreTakeUpTest, WithdrawnCachedPermitIsNotCached) {
-  Peer a = OpenWithPage(), b = Open();
+  Peer a = OpenWithPage(), b = OpenWithPage();
   AcquireRequest keep = Ask("a");
   keep.keep = true;
   const AcquireResult granted = h_.Get<AcquireResult>(h_.Acquire(a, keep));
@@ -277,7 +301,7 @@ TEST_F(CoreTakeUpTest, ProcessThatTakesNothingUpGetsNoMore) {
 }
 
 TEST_F(CoreTakeUpTest, RequestThatDoesNotWaitIsAskedAnew) {
-  Peer a = OpenWithPage(), b = Open();
+  Peer a = OpenWithPage(), b = OpenWithPage();
   AcquireRequest now = Ask("a");
   now.wait = false;
   h_.Acquire(a, now);
@@ -307,7 +331,7 @@ TEST_F(CoreTakeUpTest, WaitOfStoppedProcessEndsAtItsDeadline) {
 }
 
 TEST_F(CoreTakeUpTest, RequestsOfStoppedProcessCanBeForgotten) {
-  Peer a = OpenWithPage(), b = Open(), c = Open();
+  Peer a = OpenWithPage(), b = Open(), c = OpenWithPage();
   h_.Acquire(a, Ask("a"));
   h_.Acquire(b, Ask("b"));
   Stop(b);

@@ -418,8 +418,8 @@ void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at,
   if (leases_ != nullptr && how != LeaseEnd::kUnseen) leases_->RecordEnd(now, LeaseOf(permit), how);
   EndCaching(permit);
   EndHold(permit);
-  // The daemon cannot measure how long a cached permit was in use.
-  if (!permit.was_cached) {
+  // The daemon cannot measure how long a cached permit was in use. A permit that was not taken up was in no use.
+  if (!permit.was_cached && how != LeaseEnd::kNotTakenUp) {
     const absl::Duration held = std::max(now - permit.view.granted_at, absl::ZeroDuration());
     const bool first = mean_hold_ == absl::ZeroDuration();
     mean_hold_ = first ? held : mean_hold_ + (held - mean_hold_) / kHoldsRemembered;

@@ -215,6 +215,11 @@ class PermitPool {
   // Returns a waiter whose grant was not taken up to its old place, detached. Returns null if its user may have no
   // further waiter here.
   const Waiter* PutBack(Waiter waiter);
+  // Removes from the pool's total a grant of this step whose process was never told of it.
+  void Uncount() {
+    --granted_total_;
+    MarkCounters();
+  }
   // Returns whether a call waits here.
   bool HasAttached() const { return queue_.size() > queue_.detached(); }
   // Visits the waiters in the order of the queue until `visit` returns false.

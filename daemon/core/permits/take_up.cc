@@ -34,8 +34,12 @@ bool Permits::Offer(StepContext& step, AcquireOutcome& outcome) {
   const Pending& pending = core_.requests.pending().at(request);
   if (!pending.takes_up) return true;
   const Channel& channel = *core_.sessions.table().FindChannel(request.channel);
-  // The process has mapped its page before it acknowledges the page.
-  if (!channel.has_page || core_.sessions.mailboxes().Owes(channel.id, attach::DeliveryKind::kOwnPage)) return true;
+  if (!channel.has_page) return true;
+  // The process maps its page before it acknowledges the page. Until then only a further call proves that the process
+  // is not stopped.
+  if (core_.sessions.mailboxes().Owes(channel.id, attach::DeliveryKind::kOwnPage)) {
+    return !outcome.granted.has_value() || pending.resumed || pending.called == step.now;
+  }
   TakeUpWords* const words = find_take_up_(channel.id);
   if (words == nullptr) return true;
   // The process has settled the requests whose grants it has taken up.
@@ -77,6 +81,7 @@ void Permits::Withhold(StepContext& step, AcquireOutcome& outcome) {
   } else {
     core_.requests.Answer(step, request, Requests::ProcessStopped(request));
   }
+  granted.pool->Uncount();
   granted.pool->Release(transaction.step(), granted.acquisition, LeaseEnd::kNotTakenUp);
   transaction.Answer();
 }

@@ -35,6 +35,8 @@ struct Pending {
   // As in the last call's tag (RequestTag), and the arrival time of that call.
   bool takes_up = false;
   absl::Time called = absl::InfinitePast();
+  // A call has resumed the wait since the request was skipped.
+  bool resumed = false;
   // Arrival time; InfiniteFuture if an earlier broker did not record it.
   absl::Time since = absl::InfiniteFuture();
   // Log records to emit with the answer.

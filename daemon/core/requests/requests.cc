@@ -94,6 +94,7 @@ std::optional<Admitted> Requests::Admit(StepContext& step, CallId call, const Ca
   if (pending.place != nullptr && !resumes && pending.place->SetDeadline(request, pending.ticket, deadline)) {
     core_.Expire(step);
   }
+  pending.resumed = pending.resumed || resumes;
   if (detached_requests_.erase(request) + skipped_.erase(request) > 0) Reattach(step, request);
   return std::nullopt;
 }
