@@ -333,6 +333,10 @@ Accounts TestDaemon::TakeAccounts() {
       return process.first == "supervisor" || absl::StartsWith(process.first, "berth-");
     });
     if (!named) return false;
+    // A process that is still to execute its program has its launcher's name.
+    const std::vector<ChildInfo> children = Children();
+    const auto is_launcher = [](const ChildInfo& child) { return child.name == "berth-launcher"; };
+    if (std::count_if(children.begin(), children.end(), is_launcher) > 1) return false;
     accounts = Must(AskNext([](const Inspector& inspector) { return ReadAccounts(inspector); }), "accounts");
     // Fds that the broker has put into the fd store may be on their way to the supervisor, which sleeps when it has
     // read all.
