@@ -44,6 +44,7 @@ case "$1" in
   info) if [ "$2" = bazel-testlogs ]; then echo "$folder/testlogs"; else echo "$folder"; fi; exit "${PLAY_INFO:-0}" ;;
   query) [ -z "$PLAY_QUERY" ] || { echo "$PLAY_QUERY" >&2; exit 7; }; cat "$folder/tests.txt" ;;
   build)
+    pgrep -x -c -g "$(ps -o pgid= -p $$ | tr -d " ")" bash >"$folder/processes"
     [ -z "$PLAY_BUILD" ] || { echo "$PLAY_BUILD"; exit 1; }
     [ -z "$PLAY_HANGS" ] || exec "$PLAY_TEST" "$@"
     ;;
@@ -226,6 +227,50 @@ class RunTest(unittest.TestCase):
                 code, _, stderr = self.end_gate(gate)
                 self.assertEqual(code, 130)
                 self.assertIn("tests/run: interrupted", stderr)
+
+    def test_a_run_whose_time_is_over_names_what_did_not_run(self):
+        # Ends each `bazel test` as `timeout` ends one that takes too long.
+        self.write_program("bin/timeout", """#!/bin/sh
+            case "$*" in *" bazel test "*) "$5" "$6" //a:test; exit 124 ;; esac
+            shift 4; exec "$@"
+            """)
+        tests = {"//a:test": [["PASSED", ENDED, PASSES]], "//b:test": [], "//c:test": []}
+        code, closing, stderr = self.run_gate(tests, BERTH_RUN_MINUTES="7")
+        self.assertEqual((code, closing), (1, "1 passed, 1 failed, 0 skipped"), stderr)
+        self.assertIn("FAILED: gate: the run's 7 minutes are over; 2 of 3 tests did not run", stderr)
+        self.assertIn("not run: //b:test\nnot run: //c:test\n", stderr)
+        self.assertNotIn("not run: //a:test", stderr)
+
+    def test_a_run_says_how_long_the_last_took(self):
+        fine = {"//a:test": [["PASSED", ENDED, PASSES]]}
+        self.assertIn("; the first here: ", self.run_gate(fine)[2])
+        seconds = self.folder / "home/.cache/berth/seconds-gate"
+        self.assertLess(int(seconds.read_text()), 60)
+        seconds.write_text("421\n")
+        self.assertIn("; the last took 8 minutes here\n", self.run_gate(fine)[2])
+        # A failed run took no time that another one would.
+        seconds.write_text("61\n")
+        self.run_gate({"//a:test": [["FAILED", ENDED, WRONG]]})
+        self.assertEqual(seconds.read_text(), "61\n")
+
+    def test_the_disk_cache_is_bounded(self):
+        cache = self.folder / "home/.cache/berth-bazel/cas"
+        cache.mkdir(parents=True)
+        for age, name in enumerate(["newest", "middle", "oldest"]):
+            # Without blocks on a disk.
+            with open(cache / name, "wb") as file:
+                file.truncate(9 << 30)
+            os.utime(cache / name, (1000 - age, 1000 - age))
+        self.run_gate({"//a:test": [["PASSED", ENDED, PASSES]]})
+        self.assertEqual(sorted(file.name for file in cache.iterdir()), ["middle", "newest"])
+
+    def test_a_loaded_run_has_four_processes_beside_it(self):
+        found = []
+        for arguments in ([], ["--loaded"]):
+            code, _, stderr = self.run_gate({"//a:test": [["PASSED", ENDED, PASSES]]}, *arguments)
+            self.assertEqual(code, 0, stderr)
+            found.append(int((self.folder / "processes").read_text()))
+        self.assertEqual(found[1] - found[0], 4)
 
     def test_a_second_run_in_the_same_clone_is_refused(self):
         with open(self.folder / "tests/run", encoding="utf-8") as script:
