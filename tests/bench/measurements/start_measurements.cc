@@ -20,6 +20,9 @@ namespace {
 
 constexpr int kRounds = 6;
 constexpr int kCommands = 300;
+constexpr int kStarts = 100;
+// Upper bound of the time before main().
+constexpr double kMaxMillisecondsToMain = 15;
 
 // Returns the milliseconds until `count` commands, started at once, have ended. Errors: one did not exit with 0.
 absl::StatusOr<double> RunAll(const std::vector<std::string>& command, const std::string& folder, int output,
@@ -71,7 +74,25 @@ absl::StatusOr<std::vector<Measurement>> StartMeasurements(const Programs& progr
       (ours ? notices.ours : notices.theirs).push_back(took);
     }
   }
+  // Alone, `--version` shows how soon main() comes: until then signals have the kernel's dispositions.
+  std::vector<double> command_starts, daemon_starts;
+  for (int round = 0; round < kStarts; ++round) {
+    for (const auto& [program, times] :
+         {std::pair(&programs.berth, &command_starts), std::pair(&programs.berthd, &daemon_starts)}) {
+      BERTH_ASSIGN_OR_RETURN(const double took,
+                             RunAll({*program, "--version"}, daemon->folder(), nowhere.get(), /*count=*/1));
+      times->push_back(took);
+    }
+  }
   return std::vector<Measurement>{
+      {.name = "`berth --version`, alone: from exec to its end",
+       .value = Median(std::move(command_starts)),
+       .unit = "ms",
+       .bound = kMaxMillisecondsToMain},
+      {.name = "`berthd --version`, alone: from exec to its end",
+       .value = Median(std::move(daemon_starts)),
+       .unit = "ms",
+       .bound = kMaxMillisecondsToMain},
       ComparePairs(absl::StrCat(kCommands, " times `berth run -- true` at once, in a pool of two"), runs, "ms",
                    "`flock F true`", 2),
       ComparePairs("`berth run -- true`, with the notice of a wait", notices, "ms", "`berth run --quiet -- true`",
