@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -76,6 +77,44 @@ def play_test(folder, arguments):
     return code
 
 
+FINE = [["PASSED", ENDED, PASSES]]
+LATE = ["FAILED", ENDED, PASSES, WAITED]
+RESULTS = [
+    # Name, results of each target, exit code, closing line, what stderr has, what it lacks.
+    ("all pass", {"//a:test": [["PASSED", ENDED, PASSES, PASSES, SKIPS]]}, 0, "2 passed, 0 failed, 1 skipped",
+     ["== gate: builds, then runs 1 test programs", "the slowest: //a:test 2 s"], ["FLAKY", "FAILED"]),
+    ("late, then passes", {"//a:test": [LATE, ["PASSED", ENDED, PASSES, PASSES]], "//b:test": FINE}, 0,
+     "3 passed, 0 failed, 0 skipped", ["FLAKY //a:test: Waits"], ["FAILED:"]),
+    ("late twice", {"//a:test": [LATE, LATE]}, 1, "1 passed, 1 failed, 0 skipped",
+     ["FAILED: gate: //a:test: Waits", "a second look at //a:test"], ["FLAKY"]),
+    ("late before", {"//listed:test": [LATE]}, 1, "1 passed, 1 failed, 0 skipped",
+     ["FAILED: gate: //listed:test: Waits", "no second look at //listed:test"], ["FLAKY"]),
+    ("Bazel's limit", {"//a:test": [["TIMEOUT", ""], ["PASSED", ENDED, PASSES]]}, 0,
+     "1 passed, 0 failed, 0 skipped", ["FLAKY //a:test: the time limit"], ["FAILED:"]),
+    ("a wrong result", {"//a:test": [["FAILED", ENDED, PASSES, WRONG]]}, 1, "1 passed, 1 failed, 0 skipped",
+     ["FAILED: gate: //a:test: Wrong"], ["FLAKY", "second look"]),
+    ("late, and a wrong result", {"//a:test": [["FAILED", ENDED, WAITED_AND_WRONG]]}, 1,
+     "0 passed, 1 failed, 0 skipped", ["FAILED: gate: //a:test: Waits"], ["FLAKY", "second look"]),
+    ("late, and another is wrong", {"//a:test": [LATE], "//b:test": [["FAILED", ENDED, WRONG]]}, 1,
+     "1 passed, 2 failed, 0 skipped", ["FAILED: gate: //a:test: Waits", "FAILED: gate: //b:test: Wrong"],
+     ["FLAKY", "second look"]),
+    ("an abort", {"//a:test": [["FAILED", "Aborted"]]}, 1, "0 passed, 1 failed, 0 skipped",
+     ["FAILED: gate: //a:test: FAILED"], ["FLAKY", "second look"]),
+    ("late after a crash of the broker",
+     {"//a:test": [["FAILED", "berthd: broker exited: signal 6; restarting it\n" + ENDED, WAITED]]}, 1,
+     "0 passed, 1 failed, 0 skipped", ["FAILED: gate: //a:test: Waits"], ["FLAKY", "second look"]),
+    ("late after a kill of the broker",
+     {"//a:test": [["FAILED", "berthd: broker exited: signal 9; restarting it\n" + ENDED, WAITED],
+                   ["PASSED", ENDED, PASSES]]}, 0,
+     "1 passed, 0 failed, 0 skipped", ["FLAKY //a:test: Waits"], ["FAILED:"]),
+    ("late, then a report of a sanitizer",
+     {"//a:test": [["FAILED", ENDED + "==7==ERROR: LeakSanitizer: detected\n", WAITED]]}, 1,
+     "0 passed, 1 failed, 0 skipped", ["ERROR: LeakSanitizer"], ["FLAKY", "second look"]),
+    ("four late", {f"//{name}:test": [LATE] for name in "abcd"}, 1, "4 passed, 4 failed, 0 skipped",
+     ["FAILED: gate: //d:test: Waits"], ["FLAKY", "second look"]),
+]
+
+
 class RunTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp())
@@ -119,52 +158,13 @@ class RunTest(unittest.TestCase):
     def run_gate(self, tests, *arguments, **environment):
         return self.end_gate(self.start_gate(tests, *arguments, **environment))
 
-    def test_results(self):
-        fine = [["PASSED", ENDED, PASSES]]
-        late = ["FAILED", ENDED, PASSES, WAITED]
-        table = [
-            # Name, results of each target, exit code, closing line, what stderr has, what it lacks.
-            ("all pass", {"//a:test": [["PASSED", ENDED, PASSES, PASSES, SKIPS]]}, 0, "2 passed, 0 failed, 1 skipped",
-             ["== gate: builds, then runs 1 test programs", "the slowest: //a:test 2 s"], ["FLAKY", "FAILED"]),
-            ("late, then passes", {"//a:test": [late, ["PASSED", ENDED, PASSES, PASSES]], "//b:test": fine}, 0,
-             "3 passed, 0 failed, 0 skipped", ["FLAKY //a:test: Waits"], ["FAILED:"]),
-            ("late twice", {"//a:test": [late, late]}, 1, "1 passed, 1 failed, 0 skipped",
-             ["FAILED: gate: //a:test: Waits", "a second look at //a:test"], ["FLAKY"]),
-            ("late before", {"//listed:test": [late]}, 1, "1 passed, 1 failed, 0 skipped",
-             ["FAILED: gate: //listed:test: Waits", "no second look at //listed:test"], ["FLAKY"]),
-            ("Bazel's limit", {"//a:test": [["TIMEOUT", ""], ["PASSED", ENDED, PASSES]]}, 0,
-             "1 passed, 0 failed, 0 skipped", ["FLAKY //a:test: the time limit"], ["FAILED:"]),
-            ("a wrong result", {"//a:test": [["FAILED", ENDED, PASSES, WRONG]]}, 1, "1 passed, 1 failed, 0 skipped",
-             ["FAILED: gate: //a:test: Wrong"], ["FLAKY", "second look"]),
-            ("late, and a wrong result", {"//a:test": [["FAILED", ENDED, WAITED_AND_WRONG]]}, 1,
-             "0 passed, 1 failed, 0 skipped", ["FAILED: gate: //a:test: Waits"], ["FLAKY", "second look"]),
-            ("late, and another is wrong", {"//a:test": [late], "//b:test": [["FAILED", ENDED, WRONG]]}, 1,
-             "1 passed, 2 failed, 0 skipped", ["FAILED: gate: //a:test: Waits", "FAILED: gate: //b:test: Wrong"],
-             ["FLAKY", "second look"]),
-            ("an abort", {"//a:test": [["FAILED", "Aborted"]]}, 1, "0 passed, 1 failed, 0 skipped",
-             ["FAILED: gate: //a:test: FAILED"], ["FLAKY", "second look"]),
-            ("late after a crash of the broker",
-             {"//a:test": [["FAILED", "berthd: broker exited: signal 6; restarting it\n" + ENDED, WAITED]]}, 1,
-             "0 passed, 1 failed, 0 skipped", ["FAILED: gate: //a:test: Waits"], ["FLAKY", "second look"]),
-            ("late after a kill of the broker",
-             {"//a:test": [["FAILED", "berthd: broker exited: signal 9; restarting it\n" + ENDED, WAITED],
-                           ["PASSED", ENDED, PASSES]]}, 0,
-             "1 passed, 0 failed, 0 skipped", ["FLAKY //a:test: Waits"], ["FAILED:"]),
-            ("late, then a report of a sanitizer",
-             {"//a:test": [["FAILED", ENDED + "==7==ERROR: LeakSanitizer: detected\n", WAITED]]}, 1,
-             "0 passed, 1 failed, 0 skipped", ["ERROR: LeakSanitizer"], ["FLAKY", "second look"]),
-            ("four late", {f"//{name}:test": [late] for name in "abcd"}, 1, "4 passed, 4 failed, 0 skipped",
-             ["FAILED: gate: //d:test: Waits"], ["FLAKY", "second look"]),
-        ]
-        for name, tests, code, closing, has, lacks in table:
-            with self.subTest(name):
-                shutil.rmtree(self.folder / "testlogs", ignore_errors=True)
-                got_code, got_closing, stderr = self.run_gate(tests)
-                self.assertEqual((got_code, got_closing), (code, closing), stderr)
-                for text in has:
-                    self.assertIn(text, stderr)
-                for text in lacks:
-                    self.assertNotIn(text, stderr)
+    def check_result(self, tests, code, closing, has, lacks):
+        got_code, got_closing, stderr = self.run_gate(tests)
+        self.assertEqual((got_code, got_closing), (code, closing), stderr)
+        for text in has:
+            self.assertIn(text, stderr)
+        for text in lacks:
+            self.assertNotIn(text, stderr)
 
     def test_all_repeats_process_tests_with_the_products_own_bounds(self):
         (self.folder / "daemon").mkdir()
@@ -288,6 +288,25 @@ if "PLAY_TEST" in os.environ and sys.argv[1] == "build":
     time.sleep(600)
 elif "PLAY_TEST" in os.environ:
     sys.exit(play_test(pathlib.Path(os.environ["HOME"]).parent, sys.argv[1:]))
+
+
+
+def add_result(name, *result):
+    setattr(RunTest, "test_result_" + re.sub(r"\W+", "_", name), lambda self: self.check_result(*result))
+
+
+for row in RESULTS:
+    add_result(*row)
+
+
+def load_tests(loader, tests, pattern):
+    """Returns the tests of Bazel's shard; all tests where there is none."""
+    shard, shards = (int(os.environ.get(f"TEST_{name}", default))
+                     for name, default in (("SHARD_INDEX", 0), ("TOTAL_SHARDS", 1)))
+    if "TEST_SHARD_STATUS_FILE" in os.environ:
+        pathlib.Path(os.environ["TEST_SHARD_STATUS_FILE"]).touch()
+    return unittest.TestSuite([test for suite in tests for test in suite][shard::shards])
+
 
 RUN = sys.argv.pop(1)
 unittest.main()
