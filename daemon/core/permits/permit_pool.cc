@@ -217,7 +217,14 @@ void PermitPool::EndAcquisition(Permit& permit, AcquisitionId acquisition) {
   permit.acquisitions.erase(acquisition);
 }
 
+GrantOffer PermitPool::OfferTo(const PoolStep& step, const Waiter& waiter) {
+  return step.offers == nullptr ? GrantOffer::kFinal : step.offers->Offer(waiter.request);
+}
+
 void PermitPool::Grant(const PoolStep& step, Waiter waiter) {
+  // Before anything is granted that another waiter could nest in.
+  const GrantOffer offer = OfferTo(step, waiter);
+  if (offer == GrantOffer::kWithheld) return NotifyWaiter(step, std::move(waiter), AcquireResult(), offer);
   std::optional<uint32_t> device;
   if (waiter.what.device.pick != DevicePick::kNone) {
     const Placement::Choice choice = placement_->Choose(AskOf(waiter.what));
@@ -228,7 +235,7 @@ void PermitPool::Grant(const PoolStep& step, Waiter waiter) {
   AcquireResult granted = AddAcquisition(permit, /*nested=*/false);
   Lend(permit, waiter, granted.acquisition);
   granted.cached = permit.permit_slot != nullptr;
-  NotifyWaiter(step, std::move(waiter), std::move(granted));
+  NotifyWaiter(step, std::move(waiter), std::move(granted), offer);
   NestWaiters(step, permit);
 }
 
@@ -292,11 +299,17 @@ AcquireResult PermitPool::GrantPart(const PoolStep& step, const Waiter& waiter,
   return result;
 }
 
+void PermitPool::NestWaiter(const PoolStep& step, Permit& permit, Waiter waiter) {
+  absl::StatusOr<AcquireResult> nested = Nest(permit, waiter.what);
+  const GrantOffer offer = nested.ok() ? OfferTo(step, waiter) : GrantOffer::kFinal;
+  if (offer == GrantOffer::kWithheld) EndAcquisition(permit, nested->acquisition);
+  NotifyWaiter(step, std::move(waiter), std::move(nested), offer);
+}
+
 void PermitPool::NestWaiters(const PoolStep& step, Permit& permit) {
   const PermitView view = permit.view;
   for (Waiter& waiter : queue_.TakeNesting(view.session, view.holder_key, view.adoptable)) {
-    absl::StatusOr<AcquireResult> nested = Nest(permit, waiter.what);
-    NotifyWaiter(step, std::move(waiter), std::move(nested));
+    NestWaiter(step, permit, std::move(waiter));
   }
   if (step.gangs == nullptr) return;
   for (const uint64_t number : queue_.GangsNesting(view.session, view.holder_key, view.adoptable)) {
@@ -376,8 +389,7 @@ void PermitPool::Attach(const PoolStep& step, uint64_t number) {
   if (held == nullptr) return;
   Waiter nests = waiter;
   queue_.Remove(number);
-  absl::StatusOr<AcquireResult> nested = Nest(permits_.at(held->view.id), nests.what);
-  NotifyWaiter(step, std::move(nests), std::move(nested));
+  NestWaiter(step, permits_.at(held->view.id), std::move(nests));
 }
 
 const Waiter* PermitPool::PutBack(Waiter waiter) {
@@ -501,11 +513,14 @@ void PermitPool::Reconsider(const PoolStep& step) {
   Serve(step);
 }
 
-void PermitPool::NotifyWaiter(const PoolStep& step, Waiter waiter, absl::StatusOr<AcquireResult> result) {
+void PermitPool::NotifyWaiter(const PoolStep& step, Waiter waiter, absl::StatusOr<AcquireResult> result,
+                              GrantOffer offer) {
   Notify(step, waiter.request, result);
   if (!result.ok()) return;
-  step.outcomes->back().granted =
-      GrantedWaiter{.pool = this, .acquisition = result->acquisition, .waiter = std::move(waiter)};
+  AcquireOutcome& outcome = step.outcomes->back();
+  outcome.offer = offer;
+  outcome.granted = GrantedWaiter{.pool = this, .waiter = std::move(waiter)};
+  if (offer != GrantOffer::kWithheld) outcome.granted->acquisition = result->acquisition;
 }
 
 void PermitPool::Notify(const PoolStep& step, const RequestId& request, absl::StatusOr<AcquireResult> result) {

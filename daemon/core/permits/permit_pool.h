@@ -48,7 +48,25 @@ namespace berth::core {
 class PermitPool;
 struct Gang;
 
-// A grant of one permit, for the case that its process does not take it up.
+// How a waiter gets its permit at its turn (docs/design/0053).
+enum class GrantOffer {
+  // The answer is final.
+  kFinal,
+  // The process takes the grant up by an atomic step.
+  kOffered,
+  // Nothing is granted: the process must call again first, or take up earlier grants.
+  kWithheld,
+};
+
+// Decides how waiters get their permits.
+class GrantOffers {
+ public:
+  virtual ~GrantOffers() = default;
+  // Called for a waiter at its turn. After kOffered the pool grants the permit.
+  virtual GrantOffer Offer(const RequestId& request) = 0;
+};
+
+// A grant of one permit, for the case that its process does not take it up. Without an acquisition if it was withheld.
 struct GrantedWaiter {
   PermitPool* pool = nullptr;
   AcquisitionId acquisition;
@@ -59,8 +77,10 @@ struct GrantedWaiter {
 struct AcquireOutcome {
   RequestId request;
   absl::StatusOr<Response> result;
-  // Set for a grant of one permit to a request that has a waiter's number.
+  // Set for a request that has a waiter's number and was granted one permit, or would have been.
   std::optional<GrantedWaiter> granted = {};
+  // If kWithheld, `result` has no meaning.
+  GrantOffer offer = GrantOffer::kFinal;
   // Set for a grant to a gang.
   std::shared_ptr<const Gang> gang = {};
 };
@@ -96,6 +116,8 @@ struct PoolStep {
   AcquireOutcomes* outcomes;
   // Null if no gang ever waits.
   Gangs* gangs = nullptr;
+  // Null if all grants are final.
+  GrantOffers* offers = nullptr;
 };
 
 // Last assigned ids. Ids count up over all pools of the node.
@@ -215,11 +237,6 @@ class PermitPool {
   // Returns a waiter whose grant was not taken up to its old place, detached. Returns null if its user may have no
   // further waiter here.
   const Waiter* PutBack(Waiter waiter);
-  // Removes from the pool's total a grant of this step whose process was never told of it.
-  void Uncount() {
-    --granted_total_;
-    MarkCounters();
-  }
   // Returns whether a call waits here.
   bool HasAttached() const { return queue_.size() > queue_.detached(); }
   // Visits the waiters in the order of the queue until `visit` returns false.
@@ -370,6 +387,7 @@ class PermitPool {
 
   // ---------------------------------------------------------------------------------------------------------
 
+  static GrantOffer OfferTo(const PoolStep& step, const Waiter& waiter);
   void Grant(const PoolStep& step, Waiter waiter);
   // Creates the permit that `waiter` requests, without an acquisition.
   Permit& Admit(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device);
@@ -379,13 +397,14 @@ class PermitPool {
   void GrantFitting(const PoolStep& step);
   // Notifies a gang that the pool is held for it.
   void MarkHeld(const PoolStep& step);
+  void NestWaiter(const PoolStep& step, Permit& permit, Waiter waiter);
   void NestWaiters(const PoolStep& step, Permit& permit);
   AcquireResult AddAcquisition(Permit& permit, bool nested);
   void EndAcquisition(Permit& permit, AcquisitionId acquisition);
   void Return(absl::Time now, std::map<PermitId, Permit>::iterator at, LeaseEnd how);
   void Notify(const PoolStep& step, const RequestId& request, absl::StatusOr<AcquireResult> result);
   // Answers a waiter that has left the queue.
-  void NotifyWaiter(const PoolStep& step, Waiter waiter, absl::StatusOr<AcquireResult> result);
+  void NotifyWaiter(const PoolStep& step, Waiter waiter, absl::StatusOr<AcquireResult> result, GrantOffer offer);
 
   // ---- permit_pool_cached.cc ------------------------------------------------------------------------------
 

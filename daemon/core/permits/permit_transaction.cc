@@ -43,17 +43,22 @@ std::vector<size_t> Placed(const Gang& gang) {
 
 }  // namespace
 
-PoolStep PermitTransaction::step() { return {.now = step_->now, .outcomes = &outcomes_, .gangs = this}; }
+PoolStep PermitTransaction::step() {
+  return {.now = step_->now, .outcomes = &outcomes_, .gangs = this, .offers = this};
+}
+
+GrantOffer PermitTransaction::Offer(const RequestId& request) { return core_.permits.Offer(*step_, request); }
 
 void PermitTransaction::Answer() {
   // After a grant in one pool a gang may be skipped in the others, too: its tenant may have reached its cap there.
   step_->dirty.pools = step_->dirty.pools || (!outcomes_.empty() && !core_.permits.gangs_.gangs().empty());
   for (AcquireOutcome& outcome : std::exchange(outcomes_, {})) {
-    if (core_.permits.Offer(*step_, outcome)) {
-      core_.requests.Answer(*step_, outcome.request, std::move(outcome.result));
-    } else {
-      core_.permits.Withhold(*step_, outcome);
+    if (outcome.offer == GrantOffer::kWithheld) {
+      core_.permits.PutBack(*step_, *std::move(outcome.granted));
+      continue;
     }
+    core_.permits.RecordOffer(*step_, outcome);
+    core_.requests.Answer(*step_, outcome.request, std::move(outcome.result));
   }
 }
 

@@ -25,7 +25,7 @@ namespace berth::core {
 struct Managers;
 class StepContext;
 
-class PermitTransaction final : public Gangs {
+class PermitTransaction final : public Gangs, public GrantOffers {
  public:
   // `step` is null if the transaction only judges.
   PermitTransaction(Managers& core, StepContext* step) : core_(core), step_(step) {}
@@ -42,6 +42,7 @@ class PermitTransaction final : public Gangs {
   void Grant(const RequestId& request) override;
   void Hold(const RequestId& request) override;
   void PermitGranted(const RequestId& request, const PermitView& permit) override;
+  GrantOffer Offer(const RequestId& request) override;
 
   // Queues a gang in its pools. On return it is granted, refused, or waiting.
   void Enqueue(Gang made);

@@ -91,11 +91,13 @@ class Permits final : public WaitPlace {
 
   // ---- take_up.cc: grants that processes have not taken up (common/wire/take_up.h) -------------------------------
 
-  // Has the process take the grant up, before the request is answered. Returns false if all words of the process are in
-  // use: it leaves grants untaken, so the caller calls Withhold() instead of the answer.
-  bool Offer(StepContext& step, AcquireOutcome& outcome);
-  // Takes a grant back that was not answered yet, and sets its request aside.
-  void Withhold(StepContext& step, AcquireOutcome& outcome);
+  // Has the request's process take its grant up, if it can. Withholds the grant from a process that leaves grants
+  // untaken until all its words are in use, and from one that has not proved that it runs.
+  GrantOffer Offer(const StepContext& step, const RequestId& request);
+  // Records the offer of a grant that is about to be answered.
+  void RecordOffer(StepContext& step, AcquireOutcome& outcome);
+  // Returns a waiter whose grant was withheld to its place.
+  void PutBack(StepContext& step, GrantedWaiter withheld);
   // Sets the waiting requests of stopped processes aside, and withdraws the grants that they have not taken up.
   void SkipStopped(StepContext& step, const std::vector<ChannelId>& channels);
   // A request began to wait: sends its process a page, and looks at waiting processes from now on.

@@ -28,20 +28,18 @@ constexpr size_t kMostLooks = 256;
 
 }  // namespace
 
-bool Permits::Offer(StepContext& step, AcquireOutcome& outcome) {
-  if ((!outcome.granted.has_value() && outcome.gang == nullptr) || find_take_up_ == nullptr) return true;
-  const RequestId request = outcome.request;
+GrantOffer Permits::Offer(const StepContext& step, const RequestId& request) {
+  if (find_take_up_ == nullptr) return GrantOffer::kFinal;
   const Pending& pending = core_.requests.pending().at(request);
-  if (!pending.takes_up) return true;
   const Channel& channel = *core_.sessions.table().FindChannel(request.channel);
-  if (!channel.has_page) return true;
+  if (!pending.takes_up || !channel.has_page) return GrantOffer::kFinal;
   // The process maps its page before it acknowledges the page. Until then only a further call proves that the process
   // is not stopped.
   if (core_.sessions.mailboxes().Owes(channel.id, attach::DeliveryKind::kOwnPage)) {
-    return !outcome.granted.has_value() || pending.resumed || pending.called == step.now;
+    return pending.resumed || pending.called == step.now ? GrantOffer::kFinal : GrantOffer::kWithheld;
   }
   TakeUpWords* const words = find_take_up_(channel.id);
-  if (words == nullptr) return true;
+  if (words == nullptr) return GrantOffer::kFinal;
   // The process has settled the requests whose grants it has taken up.
   for (auto it = offers_.lower_bound({channel.id, 0}); it != offers_.end() && it->first.channel == channel.id;) {
     const RequestId earlier = it->first;
@@ -53,37 +51,35 @@ bool Permits::Offer(StepContext& step, AcquireOutcome& outcome) {
     return channel.requests.Settled(sequence) ||
            (entry != nullptr && entry->state == RequestMemory::State::kForgotten);
   };
-  // A gang's grant is final then: it cannot be withheld as a whole.
-  if (!words->Offer(request.sequence, may_reuse)) return !outcome.granted.has_value();
-  if (!outcome.granted.has_value()) {
-    AddOffer(request, {.session = channel.session,
-                       .since = step.now,
-                       .gang = pending.plan == nullptr ? outcome.gang : nullptr});
-    return true;
-  }
-  GrantedWaiter& granted = *outcome.granted;
-  AddOffer(request, {.session = channel.session,
-                     .since = step.now,
-                     .pool = granted.pool,
-                     .acquisition = granted.acquisition,
-                     .waiter = std::move(granted.waiter)});
-  return true;
+  return words->Offer(request.sequence, may_reuse) ? GrantOffer::kOffered : GrantOffer::kWithheld;
 }
 
-void Permits::Withhold(StepContext& step, AcquireOutcome& outcome) {
+void Permits::RecordOffer(StepContext& step, AcquireOutcome& outcome) {
   const RequestId request = outcome.request;
-  GrantedWaiter granted = *std::move(outcome.granted);
-  PermitTransaction transaction(core_, &step);
-  const Waiter* const waiter = granted.waiter.what.wait ? granted.pool->PutBack(std::move(granted.waiter)) : nullptr;
+  // A gang cannot be withheld as a whole: it is granted already.
+  if (outcome.gang != nullptr) outcome.offer = Offer(step, request);
+  if (outcome.offer != GrantOffer::kOffered) return;
+  OfferedGrant offer{.session = core_.sessions.table().FindChannel(request.channel)->session, .since = step.now};
+  if (outcome.granted.has_value()) {
+    offer.pool = outcome.granted->pool;
+    offer.acquisition = outcome.granted->acquisition;
+    offer.waiter = std::move(outcome.granted->waiter);
+  } else if (core_.requests.pending().at(request).plan == nullptr) {
+    offer.gang = outcome.gang;
+  }
+  AddOffer(request, std::move(offer));
+}
+
+void Permits::PutBack(StepContext& step, GrantedWaiter withheld) {
+  const RequestId request = withheld.waiter.request;
+  const Waiter* const waiter =
+      withheld.waiter.what.wait ? withheld.pool->PutBack(std::move(withheld.waiter)) : nullptr;
   if (waiter != nullptr) {
-    core_.requests.SetPlace(request, this, {.pool = granted.pool, .waiter = waiter, .number = waiter->number});
+    core_.requests.SetPlace(request, this, {.pool = withheld.pool, .waiter = waiter, .number = waiter->number});
     core_.requests.Skip(step, request);
   } else {
     core_.requests.Answer(step, request, Requests::ProcessStopped(request));
   }
-  granted.pool->Uncount();
-  granted.pool->Release(transaction.step(), granted.acquisition, LeaseEnd::kNotTakenUp);
-  transaction.Answer();
 }
 
 void Permits::AddOffer(const RequestId& request, OfferedGrant offer) {
