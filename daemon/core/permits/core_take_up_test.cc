@@ -153,6 +153,76 @@ TEST_F(CoreTakeUpTest, WaiterThatOwesItsPageGetsTheIdleUnitByItsNextCall) {
   EXPECT_EQ(h_.Pool().granted_total, 2u);
 }
 
+TEST_F(CoreTakeUpTest, NoWaiterNestsInGrantThatIsWithheld) {
+  SetCap(2);
+  Peer a = Open(), b = Open(), c = OpenWithPage();
+  Peer sibling = h_.JoinTo(b);
+  sibling.takes_up = true;
+  AcquireRequest two = Ask("a");
+  two.units = 2;
+  const AcquireResult held = h_.MustAcquire(a, two);
+  two.holder_key = "same";
+  const CallId first = h_.Acquire(b, two);
+  EXPECT_TRUE(h_.StatusOf(h_.KeepPermits(sibling)).ok());
+  Receive(sibling);
+  const CallId second = h_.Acquire(sibling, Ask("same"));
+  const CallId third = h_.Acquire(c, Ask("c"));
+  Pass(absl::Milliseconds(1));
+  h_.Release(a, held.acquisition);
+  EXPECT_TRUE(h_.Refused(first, Reason::kProcessStopped));
+  ASSERT_TRUE(Granted(second));
+  EXPECT_FALSE(h_.Get<AcquireResult>(second).nested);
+  EXPECT_TRUE(Granted(third)) << "the permit is the sibling's, of one unit";
+  EXPECT_EQ(h_.Pool().out, 2u);
+  EXPECT_EQ(h_.Pool().granted_total, 3u);
+}
+
+TEST_F(CoreTakeUpTest, OnlyOwnSessionReleasesUntakenGrant) {
+  Peer a = OpenWithPage(), b = OpenWithPage(), c = Open();
+  const AcquireResult untaken = h_.MustAcquire(a, Ask("a"));
+  const CallId next = h_.Acquire(b, Ask("b"));
+  EXPECT_TRUE(h_.Refused(h_.Release(c, untaken.acquisition), Reason::kNotFound));
+  Pass(kPatience);
+  EXPECT_TRUE(Granted(next));
+  EXPECT_EQ(Take(a), Taking::kWithdrawn);
+}
+
+TEST_F(CoreTakeUpTest, WithdrawnGangIsRefusedWhileSiblingNestsInItsPermit) {
+  Peer a = OpenWithPage(), b = Open();
+  Peer sibling = h_.JoinTo(a);
+  const GangRequest gang = {.members = {{.pool = "gpu-tests"}, {.pool = "wide"}}, .holder_key = "gang"};
+  ASSERT_TRUE(Granted(h_.AcquireGang(a, gang)));
+  const AcquireResult nested = h_.MustAcquire(sibling, Ask("gang"));
+  EXPECT_TRUE(nested.nested);
+  h_.Acquire(b, Ask("b"));
+  Pass(kPatience);
+  EXPECT_EQ(Take(a), Taking::kWithdrawn);
+  EXPECT_EQ(h_.Pool().out, 1u) << "the sibling's";
+  const auto ask_again = [&] {
+    return h_.Ask([&](Core& core, CallId call, Effects* effects) {
+      core.AcquireGang(h_.now, call, a.caller(), a.Again(), gang, effects);
+    });
+  };
+  EXPECT_TRUE(h_.Refused(ask_again(), Reason::kAlreadyHeld));
+  EXPECT_EQ(Waiters().size(), 1u);
+}
+
+TEST_F(CoreTakeUpTest, WithdrawnGrantIsNotAwaitedOnceItCannotBeGranted) {
+  SetCap(2);
+  Peer a = OpenWithPage(), b = OpenWithPage(), c = Open();
+  AcquireRequest two = Ask("a");
+  two.units = 2;
+  h_.Acquire(a, two);
+  ASSERT_EQ(h_.Pool().out, 2u);
+  SetCap(1);
+  const CallId next = h_.Acquire(b, Ask("b"));
+  Pass(kPatience);
+  EXPECT_TRUE(Granted(next));
+  EXPECT_TRUE(Waiters().empty());
+  EXPECT_EQ(Take(a), Taking::kWithdrawn);
+  EXPECT_TRUE(h_.Refused(AskAgain(a, two), Reason::kOverCap));
+}
+
 TEST_F(CoreTakeUpTest, ProcessesOfEarlierReleasesAreNotSkipped) {
   Peer a = h_.Open(), b = h_.Open();
   h_.MustAcquire(a, Ask("a"));

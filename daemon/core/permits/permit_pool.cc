@@ -394,6 +394,8 @@ void PermitPool::Attach(const PoolStep& step, uint64_t number) {
 
 const Waiter* PermitPool::PutBack(Waiter waiter) {
   if (!queue_.places().Check(waiter.requester.claimant()).ok()) return nullptr;
+  // The pool may have changed while the waiter had its grant.
+  if (!CheckCaps(waiter.requester.tenant, waiter.what).ok()) return nullptr;
   waiter.detached = true;
   return &queue_.Push(std::move(waiter));
 }
@@ -476,9 +478,10 @@ absl::Time PermitPool::next_deadline() const {
 
 void PermitPool::Expire(const PoolStep& step, std::vector<PermitView>* revoked,
                         std::vector<PermitView>* overdue) {
-  ExpireHolds(step, revoked, overdue);
+  // Before units become free: an expired waiter that owes a proof would return to the queue.
   const std::vector<WaitQueue::Expired> expired = queue_.TakeExpired(step.now);
   for (const auto& [waiter, position] : expired) Notify(step, waiter.request, TimedOut(waiter.what, position));
+  ExpireHolds(step, revoked, overdue);
   // Units may have been reserved for an expired waiter.
   if (!expired.empty()) Serve(step);
   if (next_look() <= step.now) TakeIdleBack(step);

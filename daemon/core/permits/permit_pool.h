@@ -235,7 +235,7 @@ class PermitPool {
   // Requires: the waiter is in this pool.
   void Detach(uint64_t number) { queue_.Detach(number); }
   // Returns a waiter whose grant was not taken up to its old place, detached. Returns null if its user may have no
-  // further waiter here.
+  // further waiter here, or if it can never be granted any more.
   const Waiter* PutBack(Waiter waiter);
   // Returns whether a call waits here.
   bool HasAttached() const { return queue_.size() > queue_.detached(); }

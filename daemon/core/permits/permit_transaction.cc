@@ -227,6 +227,7 @@ absl::Status PermitTransaction::Push(Gang made, bool detached) {
 }
 
 bool PermitTransaction::PutBack(const Gang& gang) {
+  if (!Check(gang).ok()) return false;
   if (Push(Gang(gang), /*detached=*/true).ok()) return true;
   const Gang left = core_.permits.gangs_.Take(gang.request);
   for (const Gang::Part& part : left.parts) part.pool->Leave(left.number);

@@ -46,8 +46,8 @@ class PermitTransaction final : public Gangs, public GrantOffers {
 
   // Queues a gang in its pools. On return it is granted, refused, or waiting.
   void Enqueue(Gang made);
-  // Returns a gang that did not take up its grant to its place, detached. Returns whether its user may have one more
-  // waiter in each pool.
+  // Returns a gang that did not take up its grant to its place, detached. Returns false if its user may not have one
+  // more waiter in each pool, or if it can never be granted any more.
   bool PutBack(const Gang& gang);
   // Releases an acquisition of the session if its process caches it and does not use it.
   ReleaseResult ReleaseIfIdle(SessionId session, AcquisitionId acquisition);

@@ -198,12 +198,12 @@ PermitPool* Permits::FindPool(absl::string_view name) {
 
 absl::StatusOr<ReleaseResult> Permits::ReleaseAcquisition(StepContext& step, SessionId session,
                                                           AcquisitionId acquisition, LeaseEnd how) {
-  if (const auto offered = offered_.find(acquisition); offered != offered_.end()) {
-    // A process that releases the grant has taken it up, or has its request forgotten.
-    RemoveOffer(RequestId(offered->second));
-  }
   for (auto& [name, pool] : pools_) {
     if (!pool.Holds(session, acquisition)) continue;
+    if (const auto offered = offered_.find(acquisition); offered != offered_.end()) {
+      // A process that releases the grant has taken it up, or has its request forgotten.
+      RemoveOffer(RequestId(offered->second));
+    }
     PermitTransaction transaction(core_, &step);
     const ReleaseResult result = pool.Release(transaction.step(), acquisition, how);
     transaction.Answer();
@@ -300,8 +300,13 @@ void Permits::Reattach(StepContext& step, const RequestId& request, const WaitTi
     ticket.pool->Serve(transaction.step());
   } else {
     const Gang& gang = *gangs_.Find(request);
-    for (const Gang::Part& part : gang.parts) part.pool->Attach(transaction.step(), gang.number);
-    step.dirty.pools = true;
+    // Another request of the session may nest in a permit of the gang's withdrawn grant.
+    if (const absl::Status free = CheckNotHeld(gang); !free.ok()) {
+      transaction.Refuse(request, free);
+    } else {
+      for (const Gang::Part& part : gang.parts) part.pool->Attach(transaction.step(), gang.number);
+      step.dirty.pools = true;
+    }
   }
   transaction.Answer();
   BeginWait(step, request);
