@@ -432,7 +432,8 @@ void Simulation::Repeat() {
   if (process.requests.empty() || process.stopped) return;
   const auto request = process.requests.find(SomeSequence(process));
   if (process.unread.contains(request->first)) return ReadGrant(*channel, process, request->first);
-  if (request->second.first.has_value() && Chance(10)) {
+  // The daemon may have withdrawn an untaken grant, and have no memory of its request.
+  if (request->second.first.has_value() && !offers_.contains({*channel, request->first}) && Chance(10)) {
     AcquireRequest other = NewAcquire();
     other.label = "another payload";
     Send(*channel, request->first, other, /*reused=*/true);

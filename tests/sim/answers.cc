@@ -143,14 +143,15 @@ void Simulation::Remember(const Call& call, const Reply& reply, bool lost) {
   }
   if (!ok && IsAboutTheCall(reply.response.status())) return;
   if (request.forgotten) return Fail("a forgotten request is answered");
-  // The process sent it again because it found the grant withdrawn, or because it never got the answer.
-  const auto offer = offers_.find({call.channel, call.sequence});
-  if (offer != offers_.end() && (offer->second.refused || late_)) {
-    if (request.first.has_value() && Gist(*request.first) != Gist(reply.response)) {
+  // The process sent it again because it found the grant withdrawn, or because it never got the answer. The daemon may
+  // have withdrawn what was not taken up, and granted it anew.
+  if (const auto offer = offers_.find({call.channel, call.sequence}); offer != offers_.end()) {
+    const bool anew = request.first.has_value() && Gist(*request.first) != Gist(reply.response);
+    if (anew) {
       Unlearn(offer->second.grant);
       request.first.reset();
     }
-    offers_.erase(offer);
+    if (anew || offer->second.refused || late_) offers_.erase(offer);
   }
   if (request.first.has_value()) {
     ++counts_.replayed;
@@ -291,8 +292,9 @@ void Simulation::CheckMemory(const BlockView& block) {
 }
 
 void Simulation::LearnReleased(SessionId session, AcquisitionId acquisition, const ReleaseResult& released) {
-  // Idle cached permits may have been taken back with it.
+  // Idle cached permits may have been taken back with it, and untaken grants before.
   SettleCached();
+  SettleOffers();
   bool found = false;
   for (auto& [permit, held] : permits_) {
     if (held.second.erase(acquisition) == 0) continue;

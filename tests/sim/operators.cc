@@ -99,7 +99,8 @@ void Simulation::OperateBlock() {
 PoolChange Simulation::NewPoolChange() {
   PoolChange change{.cap = Draw(9)};
   if (Chance(20)) change.device_cap = Chance(50) ? 0 : 1 + Draw(4);
-  if (Chance(15)) change.no_device_cap = Draw(4);
+  // A grant whose answer is on its way would be compared with the new cap.
+  if (Chance(15) && effects_.empty()) change.no_device_cap = Draw(4);
   if (Chance(10)) change.device_caps["HOST-1"] = Draw(3);
   if (Chance(20)) change.device_caps["HOST-1"] = std::nullopt;
   return change;
@@ -122,6 +123,9 @@ void Simulation::Operate() {
     return OncePersisted([this, permit] { permits_.erase(permit); });
   }
   if (Chance(50)) {
+    // Grants that are due are made under the earlier caps.
+    core_->Tick(now_, &effects_);
+    CheckPools();
     const auto changed = core_->SetPool(now_, Chance(50) ? "gpu-tests" : "wide", NewPoolChange(), &effects_);
     if (!changed.ok() && !absl::IsInvalidArgument(changed.status())) Fail("a cap cannot be set");
   } else {

@@ -99,10 +99,19 @@ bool Simulation::IsOut(const Response& grant) {
   const AcquireResult& permit = gang == nullptr ? std::get<AcquireResult>(grant) : gang->permits.front();
   const auto known = permits_.find(permit.permit);
   if (known == permits_.end() || !known->second.second.contains(permit.acquisition)) return false;
+  const std::set<AcquisitionId>& acquisitions = known->second.second;
+  uint64_t depth = 0;
   for (const PermitView& view : core_->ListPermits(Admin(), "")) {
-    if (view.id == permit.permit) return view.depth >= known->second.second.size();
+    if (view.id == permit.permit) depth = view.depth;
   }
-  return false;
+  if (depth >= acquisitions.size()) return true;
+  // Nested acquisitions have their own records.
+  std::set<AcquisitionId> nested;
+  for (const auto& [key, content] : core_->AllRecords()) {
+    const AcquisitionId id(key.id);
+    if (key.kind == static_cast<uint32_t>(RecordKind::kAcquisition) && acquisitions.contains(id)) nested.insert(id);
+  }
+  return permit.nested ? nested.contains(permit.acquisition) : depth > nested.size();
 }
 
 void Simulation::Unlearn(const Response& grant) {
@@ -126,9 +135,13 @@ void Simulation::SettleOffers() {
     const auto found = processes_.find(channel);
     const bool withdrawn = offer.refused || take_up_[channel].IsWithdrawn(sequence);
     const bool out = !withdrawn || IsOut(offer.grant);
-    if (withdrawn && !out) {
+    if (withdrawn && !out) Unlearn(offer.grant);
+    // The word may be that of an earlier grant. The process gets the same answer again then, even if the permit has
+    // ended meanwhile.
+    const bool forgotten = found != processes_.end() && found->second.requests.at(sequence).forgotten;
+    const bool unclear = offer.withdrawn_at_once && found != processes_.end() && !forgotten;
+    if (withdrawn && !out && !unclear) {
       ++counts_.withdrawn;
-      Unlearn(offer.grant);
       if (found != processes_.end()) found->second.requests.at(sequence).first.reset();
     }
     // A withdrawal that a dead broker did not persist has no effect, once the process has found it.
@@ -138,7 +151,9 @@ void Simulation::SettleOffers() {
     if (withdrawn && out && !may_be_out && found != processes_.end() && !found->second.hung_up) {
       Fail("a grant is out that was withdrawn");
     }
-    it = !out || found == processes_.end() ? offers_.erase(it) : std::next(it);
+    // The daemon may not know yet that a process has ended.
+    const bool over = forgotten || (!out && !unclear) || (found == processes_.end() && !IsOut(offer.grant));
+    it = over ? offers_.erase(it) : std::next(it);
   }
 }
 
