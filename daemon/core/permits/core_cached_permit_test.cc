@@ -354,5 +354,31 @@ TEST_F(CoreCachedPermitTest, StreamsAndPermitShareSinglePage) {
   EXPECT_TRUE(h_.pages.empty());
 }
 
+TEST_F(CoreCachedPermitTest, IdlePermitAtItsHoldLimitGoesToNextWaiterBesideRevokedOne) {
+  constexpr int kPassesBeforeHold = 16;
+  SetPool({.cap = 5, .hold_warning = absl::Seconds(10), .hold_limit = absl::Seconds(20)});
+  Peer a = h_.Open(), c = h_.Open(), large = h_.Open(), small = h_.Open();
+  h_.MustAcquire(a, Ask("a"));
+  CachingPeer b(h_);
+  b.Acquire();
+  h_.now += absl::Seconds(5);
+  h_.MustAcquire(c, Ask("c"));
+  AcquireRequest three = Ask("three");
+  three.units = 3;
+  const CallId first = h_.Acquire(large, three);
+  for (int i = 0; i < kPassesBeforeHold; ++i) h_.Release(small, h_.MustAcquire(small, Ask("pass")).acquisition);
+  const CallId second = h_.Acquire(small, Ask("small"));
+  ASSERT_FALSE(h_.Answered(second)) << "the units are held for the first";
+  // Past the warning, and in use.
+  h_.now += absl::Seconds(10);
+  h_.Tick();
+  b.Put();
+  h_.now += absl::Seconds(5);
+  h_.Tick();
+  EXPECT_TRUE(h_.Answered(first));
+  EXPECT_TRUE(h_.Answered(second));
+  EXPECT_EQ(h_.Pool().out, 5u);
+}
+
 }  // namespace
 }  // namespace berth::core

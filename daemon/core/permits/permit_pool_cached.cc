@@ -126,10 +126,16 @@ void PermitPool::EndHold(const Permit& permit) {
 
 void PermitPool::ExpireHolds(const PoolStep& step, std::vector<PermitView>* revoked,
                              std::vector<PermitView>* overdue) {
-  const uint64_t before = out_;
+  bool taken_back = false;
+  const auto is_not_held = [&](PermitId id) {
+    const uint64_t before = out_;
+    const bool is_not = IsNotHeld(step.now, id);
+    taken_back = taken_back || out_ < before;
+    return is_not;
+  };
   while (!fresh_.empty() && fresh_.begin()->first + config_.hold_warning <= step.now) {
     const HeldSince hold = *fresh_.begin();
-    if (IsNotHeld(step.now, hold.second)) continue;
+    if (is_not_held(hold.second)) continue;
     overdue_.insert(fresh_.extract(hold));
     Permit& permit = permits_.at(hold.second);
     if (std::exchange(permit.warned, true)) continue;
@@ -141,9 +147,10 @@ void PermitPool::ExpireHolds(const PoolStep& step, std::vector<PermitView>* revo
     if (!fresh_.empty()) hold = *fresh_.begin();
     if (!overdue_.empty()) hold = std::min(hold, *overdue_.begin());
     if (hold.first + config_.hold_limit > step.now) break;
-    if (!IsNotHeld(step.now, hold.second)) revoked->push_back(*Revoke(step, hold.second, LeaseEnd::kExpired));
+    if (!is_not_held(hold.second)) revoked->push_back(*Revoke(step, hold.second, LeaseEnd::kExpired));
   }
-  if (out_ < before) Serve(step);
+  // A revocation serves by itself.
+  if (taken_back) Serve(step);
 }
 
 absl::Time PermitPool::next_hold() const {
