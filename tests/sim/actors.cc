@@ -323,7 +323,8 @@ void Simulation::Ask() {
   const uint64_t sequence = ++process.last_sequence;
   uint64_t answered_below = 1;
   for (const auto& [asked, request] : process.requests) {
-    if (!request.settled) break;
+    // A process may have forgotten a later sequence already.
+    if (!request.settled || asked > answered_below) break;
     answered_below = asked + 1;
   }
   Request& request = process.requests[sequence];
