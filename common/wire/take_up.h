@@ -6,6 +6,7 @@
 //   GRANTED → TAKEN        the process, before it uses the grant
 //   GRANTED → WITHDRAWN    the daemon, which then has the units again
 //   WITHDRAWN → NONE       the process, which then retries the request
+//   GRANTED → NONE         a broker, for a grant that the broker before it neither persisted nor answered
 //
 // Each change of GRANTED is a compare-and-swap, so exactly one side wins. A process that is stopped at any point
 // has either taken the grant up, or will find it withdrawn.
@@ -88,6 +89,13 @@ class TakeUpWords {
       if (word.load(std::memory_order_seq_cst) == Make(sequence, kWithdrawn)) return true;
     }
     return false;
+  }
+  // GRANTED → NONE, for a grant that was never answered.
+  void Retract(uint64_t sequence) {
+    for (std::atomic<uint64_t>& word : words_) {
+      uint64_t granted = Make(sequence, kGranted);
+      word.compare_exchange_strong(granted, 0, std::memory_order_seq_cst);
+    }
   }
   // Visits the sequences of the grants that are not taken up, withdrawn ones too.
   template <typename Visit>

@@ -521,8 +521,9 @@ void Simulation::EndSomething() {
 
 void Simulation::Kill(ChannelId channel) {
   if (processes_.at(channel).away || processes_.at(channel).unproven) {
+    const bool unproven = processes_.at(channel).unproven;
     Die(channel);
-    return ghosts_.contains(channel) ? void() : core_->ProcessGone(now_, channel, &effects_);
+    return unproven ? void() : core_->ProcessGone(now_, channel, &effects_);
   }
   // The kernel closes a dying process's sockets before or after its pidfd fires.
   const bool before = Chance(50);
@@ -548,8 +549,9 @@ void Simulation::Die(ChannelId channel) {
           });
         },
         [this](const FenceWait& wait) { return fence_values_[wait.stream].done >= wait.value; });
+    // Until the daemon has acted on its end, it may be granted more.
+    if (process->second.unproven || !dead_) ghosts_.insert_or_assign(channel, process->second);
     if (process->second.unproven) {
-      ghosts_.insert_or_assign(channel, process->second);
       ++counts_.ghosts;
       CancelCallsOf(channel);
     }

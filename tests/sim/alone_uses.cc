@@ -13,7 +13,7 @@ void AloneUses::Use(StreamKey stream, BlockId block, bool writes, FenceValues* f
 
 void AloneUses::Run(StreamKey stream, FenceValues* fence_values, Chance chance) {
   std::deque<Queued>& queue = queued_[stream];
-  while (!queue.empty() && chance(50)) {
+  while (!queue.empty() && queue.front().value <= fence_values->done && chance(50)) {
     unseen_[stream] += queue.front().writes ? 1 : 0;
     queue.pop_front();
   }
@@ -32,9 +32,9 @@ std::vector<HandedMark> AloneUses::HandOver(ChannelId channel, BlockId block,
   alone_.erase({channel, block});
   for (auto& [stream, queue] : queued_) {
     if (stream.channel != channel) continue;
-    for (const Queued& use : queue) {
+    for (Queued& use : queue) {
       if (use.block != block) continue;
-      const uint64_t value = publish(stream);
+      const uint64_t value = use.value = publish(stream);
       marks.push_back(
           {.slot = stream.slot, .value = value, .access = use.writes ? Access::kWrite : Access::kRead});
       handed_[block].push_back({.end = {stream, value}, .writes = use.writes});

@@ -64,6 +64,8 @@ class AloneUses {
   struct Queued {
     BlockId block;
     bool writes = false;
+    // Once the use is handed over, the stream's value that marks its end.
+    uint64_t value = 0;
   };
   struct Handed {
     FenceWait end;

@@ -150,7 +150,8 @@ void Simulation::NotifyOfLosses(const RestoredState& restored_state, bool elsewh
     if (unproven) {
       detached.unproven.push_back(process.channel);
       const bool dead = here == processes_.end();
-      if (dead && ghosts_.emplace(process.channel, Process{.session = process.session}).second) ++counts_.ghosts;
+      const Process ghost{.session = process.session, .unproven = true};
+      if (dead && ghosts_.emplace(process.channel, ghost).second) ++counts_.ghosts;
     } else if (here == processes_.end()) {
       gone.push_back(process.channel);
       continue;

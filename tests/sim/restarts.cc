@@ -307,7 +307,8 @@ void Simulation::NotifyLosses(const RestoredState& restored_state) {
   }
   core_->Detach(now_, still, &effects_);
   for (const RestoredState::Process& process : restored_state.processes) {
-    const bool unseen = ghosts_.contains(process.channel);
+    const auto ghost = ghosts_.find(process.channel);
+    const bool unseen = ghost != ghosts_.end() && ghost->second.unproven;
     if (!processes_.contains(process.channel) && !unseen) core_->ProcessGone(now_, process.channel, &effects_);
   }
   for (const RestoredState::Process& process : restored_state.processes) {

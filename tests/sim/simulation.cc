@@ -325,6 +325,7 @@ void Simulation::ApplyDropChannel(ChannelId channel) {
   if (!process.hung_up) Fail("a channel is dropped whose process lives and holds it");
   if (!process.mapped.empty()) Fail("a channel is dropped whose process may have memory mapped");
   if (!clients_.at(process.session).ended) Fail("a channel is dropped of a session that goes on");
+  SettleOffers();
   for (const auto& [permit, held] : permits_) {
     if (held.first == process.session && !held.second.empty())
       Fail("a session is dropped that holds a permit");
@@ -416,6 +417,7 @@ void Simulation::ApplyPage(Process& process, const Deliver& deliver) {
 void Simulation::Check() {
   SettleOffers();
   SettleCached();
+  std::erase_if(ghosts_, [](const auto& ghost) { return !ghost.second.unproven; });
   std::erase_if(permits_, [](const auto& permit) { return permit.second.second.empty(); });
   CheckPools();
   CheckDevices();

@@ -429,6 +429,64 @@ TEST_F(CoreTakeUpTest, NextBrokerWithdrawsGrantOfEarlierBroker) {
   EXPECT_FALSE(h_.Answered(AskAgain(a, Ask("a"))));
 }
 
+TEST_F(CoreTakeUpTest, NextBrokerDoesNotRepeatAnswerOfPermitThatEnded) {
+  h_.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(core.SetPool(h_.now, "gpu-tests", {.hold_limit = absl::Seconds(5)}, effects).ok());
+  });
+  Peer a = OpenWithPage(), b = OpenWithPage();
+  EXPECT_TRUE(Granted(h_.Acquire(a, Ask("a"))));
+  h_.Acquire(b, Ask("b"));
+  const LedgerRecords persisted = h_.records;
+  Pass(kPatience);
+  // The broker dies before it has persisted the withdrawal, and the next one starts after the permit's hold limit.
+  h_.records = persisted;
+  h_.now += absl::Seconds(10);
+  h_.Restart();
+  const CallId next = AskAgain(b, Ask("b"));
+  EXPECT_TRUE(Granted(next));
+  EXPECT_EQ(Take(a), Taking::kWithdrawn);
+  EXPECT_FALSE(h_.Answered(AskAgain(a, Ask("a"))));
+  EXPECT_EQ(h_.Pool().out, 1u);
+}
+
+TEST_F(CoreTakeUpTest, NextBrokerRetractsGrantThatWasNotPersisted) {
+  Peer a = OpenWithPage(), b = OpenWithPage();
+  const AcquireResult held = h_.MustAcquire(a, Ask("a"));
+  EXPECT_EQ(Take(a), Taking::kTaken);
+  const CallId waits = h_.Acquire(b, Ask("b"));
+  const LedgerRecords persisted = h_.records;
+  h_.Release(a, held.acquisition);
+  EXPECT_TRUE(Granted(waits));
+  h_.records = persisted;
+  h_.Restart();
+  EXPECT_EQ(Take(b), Taking::kNotOffered);
+  EXPECT_EQ(h_.Pool().out, 1u);
+}
+
+TEST_F(CoreTakeUpTest, EndOfProcessReturnsWhatItDidNotTakeUp) {
+  for (const bool takes : {false, true}) {
+    SetCap(2);
+    Peer a = Open(), b = OpenWithPage();
+    Peer sibling = h_.JoinTo(a);
+    sibling.takes_up = true;
+    EXPECT_TRUE(h_.StatusOf(h_.KeepPermits(sibling)).ok());
+    Receive(sibling);
+    ASSERT_TRUE(Granted(h_.Acquire(sibling, Ask("one"))));
+    if (takes) EXPECT_EQ(Take(sibling), Taking::kTaken);
+    AcquireRequest two = Ask("b");
+    two.units = 2;
+    const CallId next = h_.Acquire(b, two);
+    h_.Gone(sibling);
+    EXPECT_EQ(Granted(next), !takes);
+    EXPECT_EQ(h_.Pool().out, takes ? 1u : 2u);
+    h_.Gone(a);
+    h_.HangUp(a);
+    h_.Gone(b);
+    h_.HangUp(b);
+    EXPECT_EQ(h_.Pool().out, 0u);
+  }
+}
+
 TEST_F(CoreTakeUpTest, ThousandStopsGrantNothingTwice) {
   Peer a = OpenWithPage(), b = OpenWithPage();
   CallId waits = h_.Acquire(a, Ask("a"));

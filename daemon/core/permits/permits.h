@@ -100,6 +100,8 @@ class Permits final : public WaitPlace {
   void PutBack(StepContext& step, GrantedWaiter withheld);
   // Sets the waiting requests of stopped processes aside, and withdraws the grants that they have not taken up.
   void SkipStopped(StepContext& step, const std::vector<ChannelId>& channels);
+  // The process has ended: withdraws the grants that it has not taken up. Its session would hold them unused.
+  void TakeBackAllOf(StepContext& step, ChannelId channel);
   // A request began to wait: sends its process a page, and looks at waiting processes from now on.
   void BeginWait(StepContext& step, const RequestId& request);
   // Has the waiting processes looked at.

@@ -154,6 +154,17 @@ void Permits::ResolveOverdueOffers(StepContext& step) {
   while (next_offer() <= step.now) ResolveOffer(step, RequestId(offers_by_time_.begin()->second));
 }
 
+void Permits::TakeBackAllOf(StepContext& step, ChannelId channel) {
+  for (auto it = offers_.lower_bound({channel, 0}); it != offers_.end() && it->first.channel == channel;) {
+    const RequestId request = it->first;
+    // The request does not return to its place.
+    it->second.waiter.reset();
+    it->second.gang.reset();
+    ResolveOffer(step, request);
+    it = offers_.upper_bound(request);
+  }
+}
+
 void Permits::ForgetOffersOf(ChannelId channel) {
   for (auto it = offers_.lower_bound({channel, 0}); it != offers_.end() && it->first.channel == channel;) {
     const RequestId request = it->first;
@@ -238,11 +249,14 @@ void Permits::SkipStopped(StepContext& step, const std::vector<ChannelId>& chann
 void Permits::RestoreOffers(StepContext& step) {
   if (find_take_up_ == nullptr) return;
   std::vector<std::pair<RequestId, OfferedGrant>> found;
+  std::vector<RequestId> ended;
   core_.sessions.table().ForEachChannel([&](const Channel& channel) {
-    const TakeUpWords* const words = channel.has_page && !channel.hung_up ? find_take_up_(channel.id) : nullptr;
+    TakeUpWords* const words = channel.has_page && !channel.hung_up ? find_take_up_(channel.id) : nullptr;
     if (words == nullptr) return;
     words->ForEachUntaken([&](uint64_t sequence) {
       const RequestMemory::Entry* const entry = channel.requests.Find(sequence);
+      // The earlier broker did not persist this grant, so no process knows of it.
+      if (entry != nullptr && entry->state == RequestMemory::State::kPending) words->Retract(sequence);
       if (entry == nullptr || entry->state != RequestMemory::State::kAnswered) return;
       const absl::StatusOr<Response> answer = entry->answer();
       if (!answer.ok()) return;
@@ -251,16 +265,22 @@ void Permits::RestoreOffers(StepContext& step) {
       }
       const auto* const granted = std::get_if<AcquireResult>(&*answer);
       if (granted == nullptr) return;
+      bool out = false;
       for (auto& [name, pool] : pools_) {
         if (!pool.Holds(channel.session, granted->acquisition)) continue;
+        out = true;
         found.push_back({{channel.id, sequence},
                          {.session = channel.session,
                           .since = step.now,
                           .pool = &pool,
                           .acquisition = granted->acquisition}});
       }
+      if (!out && words->IsWithdrawn(sequence)) ended.push_back({channel.id, sequence});
     });
   });
+  // The earlier broker did not persist these withdrawals, and the permits have reached their hold limit since. The
+  // process will ask again, and must not get the same answer.
+  for (const RequestId& request : ended) core_.requests.DropAnswer(request);
   for (auto& [request, offer] : found) {
     const bool withdrawn = find_take_up_(request.channel)->IsWithdrawn(request.sequence);
     if (withdrawn) {

@@ -47,6 +47,7 @@ void Sessions::EndProcess(StepContext& step, ChannelId channel) {
   core_.requests.Dismiss(
       step, core_.requests.PendingOf(*found),
       Refuse(Reason::kCancelled, "the process of channel {channel} has ended", {{"channel", channel.value()}}));
+  core_.permits.TakeBackAllOf(step, channel);
   std::vector<Deliver> sends;
   mailboxes_.Close(channel, &sends);
   step.EmitAll(std::move(sends));
