@@ -145,13 +145,15 @@ void Simulation::NotifyOfLosses(const RestoredState& restored_state, bool elsewh
   Core::Detached detached;
   std::vector<ChannelId> gone;
   for (const RestoredState::Process& process : restored_state.processes) {
+    // A session that was ending may have ended since.
+    if (!clients_.contains(process.session)) continue;
     const auto here = processes_.find(process.channel);
     const bool unproven = elsewhere || process.unproven;
     if (unproven) {
       detached.unproven.push_back(process.channel);
       const bool dead = here == processes_.end();
       const Process ghost{.session = process.session, .unproven = true};
-      if (dead && ghosts_.emplace(process.channel, ghost).second) ++counts_.ghosts;
+      if (dead && ghosts_.insert_or_assign(process.channel, ghost).second) ++counts_.ghosts;
     } else if (here == processes_.end()) {
       gone.push_back(process.channel);
       continue;
@@ -161,7 +163,6 @@ void Simulation::NotifyOfLosses(const RestoredState& restored_state, bool elsewh
   }
   std::vector<SessionId> over;
   for (const RestoredState::Lifeline& lifeline : restored_state.lifelines) {
-    // A session that was ending may have ended since.
     if (!clients_.contains(lifeline.session)) continue;
     Client& client = clients_.at(lifeline.session);
     if (lifeline.session_credentials != 0 && !lifeline.ending) {
