@@ -382,11 +382,7 @@ void Simulation::Learn(ChannelId channel, Process& process, const Request& reque
     ++counts_.published;
     counts_.replaced += published->replaced ? 1 : 0;
     for (const BlockView& block : core_->ListBlocks(Admin())) {
-      const bool same = block.handle == published->block.handle;
-      if (!same && block.name == published->block.name && block.tenant == published->block.tenant && !late_) {
-        Fail("a name names two blocks");
-      }
-      if (!same) continue;
+      if (block.handle != published->block.handle) continue;
       for (const ImportView& import : block.imports) {
         if (import.read_only == ReadOnly::kNo) Fail("a block is published that somebody can write to");
       }

@@ -1,7 +1,9 @@
 // Publications in a simulation.
 
 #include <functional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tests/sim/simulation.h"
@@ -53,6 +55,13 @@ void Simulation::AsOperator(const std::function<void(const Caller&)>& act) {
 }
 
 // An operator deletes blocks that outlive every session.
+void Simulation::CheckNames() {
+  std::set<std::pair<Tenant, std::string>> names;
+  for (const BlockView& block : core_->ListBlocks(Admin())) {
+    if (!block.name.empty() && !names.emplace(block.tenant, block.name).second) Fail("a name names two blocks");
+  }
+}
+
 void Simulation::DeletePublished(const Caller& caller) {
   uint64_t sequence = 0;
   for (const BlockView& block : core_->ListBlocks(Admin())) {

@@ -427,6 +427,7 @@ void Simulation::Check() {
   CheckPlans();
   CheckQuotas();
   CheckLeases();
+  CheckNames();
   const std::vector<PermitView> out = core_->ListPermits(Admin(), "");
   if (out.size() != permits_.size()) {
     Fail(absl::StrCat(out.size(), " permits are out, ", permits_.size(), " were told of"));

@@ -261,6 +261,7 @@ class Simulation {
   void ChangeQuotas();
   void CheckQuotas();
   void DeletePublished(const Caller& caller);
+  void CheckNames();
   void AsOperator(const std::function<void(const Caller&)>& act);
   void Fail(const std::string& what);
 
@@ -549,8 +550,7 @@ class Simulation {
   std::map<WorkerKey, Worker> workers_;
   // Reasons of the devices' drains.
   std::map<uint32_t, std::string> drained_;
-  // The values of existing pages, the values that streams have queued to write into theirs, and the channels with a
-  // page.
+  // The values of existing pages, and the values that streams have queued to write into theirs.
   std::map<StreamKey, FenceValues> fence_values_;
   std::map<StreamKey, uint64_t> queued_;
   std::map<ChannelId, PermitSlot> permit_slots_;
