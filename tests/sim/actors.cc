@@ -461,6 +461,7 @@ void Simulation::ForgetOne() {
   const uint64_t sequence = Chance(10) ? process.last_sequence + 1 + Draw(20) : SomeSequence(process);
   process.unread.erase(sequence);
   if (const auto request = process.requests.find(sequence); request != process.requests.end()) {
+    request->second.given_up = true;
     const auto& first = request->second.first;
     const auto* const module =
         first.has_value() && first->ok() ? std::get_if<ObtainModuleResult>(&**first) : nullptr;

@@ -194,9 +194,9 @@ void Simulation::Restart() {
 
 RestoredState Simulation::MatchRestored() {
   RestoredState restored_state = core_->WhatStands();
+  resuming_ = true;
   MatchSessions(restored_state);
   MatchProcesses(restored_state);
-  resuming_ = true;
   TakeUpModules();
   MatchLeases();
   settling_ = true;
@@ -364,13 +364,18 @@ void Simulation::NotifyWorkers() {
 }
 
 void Simulation::AskAgain() {
+  std::vector<std::pair<ChannelId, uint64_t>> open;
   for (const auto& [channel, process] : processes_) {
-    if (!MayAsk(channel) || process.stopped) continue;
-    for (const auto& [sequence, request] : process.requests) {
-      if (!request.sent || request.settled || request.forgotten || process.unread.contains(sequence)) continue;
-      if (Chance(20)) continue;
-      Send(channel, sequence, request.payload, /*reused=*/false);
-    }
+    for (const auto& [sequence, request] : process.requests) open.emplace_back(channel, sequence);
+  }
+  for (const auto& [channel, sequence] : open) {
+    const auto process = processes_.find(channel);
+    if (process == processes_.end() || !MayAsk(channel) || process->second.stopped) continue;
+    const Request& request = process->second.requests.at(sequence);
+    const bool unread = process->second.unread.contains(sequence);
+    if (!request.sent || request.settled || request.forgotten || unread || Chance(20)) continue;
+    Send(channel, sequence, Payload(request.payload), /*reused=*/false);
+    Apply();
   }
 }
 

@@ -325,7 +325,7 @@ void Simulation::ApplyDropChannel(ChannelId channel) {
   if (!process.hung_up) Fail("a channel is dropped whose process lives and holds it");
   if (!process.mapped.empty()) Fail("a channel is dropped whose process may have memory mapped");
   if (!clients_.at(process.session).ended) Fail("a channel is dropped of a session that goes on");
-  SettleOffers();
+  if (!resuming_) SettleOffers();
   for (const auto& [permit, held] : permits_) {
     if (held.first == process.session && !held.second.empty())
       Fail("a session is dropped that holds a permit");
@@ -544,7 +544,9 @@ void Simulation::Finish() {
     if (worker.abandoned) EndWorker(key, /*stopped=*/true);
     Apply();
     worker.hung = false;
-    worker.commands.clear();
+    for (const WorkerCommand command : std::exchange(worker.commands, {})) {
+      if (command == WorkerCommand::kStart && worker.state == DeviceState::kIdle) StartContext(key);
+    }
     const bool serves = key.second == WorkerKind::kMain || worker.state == DeviceState::kReady;
     if (serves && !worker.dropped) {
       worker.state = DeviceState::kReady;
@@ -577,10 +579,8 @@ void Simulation::Finish() {
   bool dropped = false;
   for (const DeviceView& device : core_->ListDevices()) {
     // Memory that remains there cannot be returned.
-    if (device.state == DeviceState::kDropped) {
-      dropped = true;
-      continue;
-    }
+    dropped = dropped || device.state == DeviceState::kDropped;
+    if (device.state == DeviceState::kDropped) continue;
     ByteCounts left = device.bytes;
     left.warm = Bytes(0);
     left.daemon = Bytes(0);

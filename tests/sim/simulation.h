@@ -89,13 +89,11 @@ class Simulation {
     uint64_t rejoined = 0, left_alive = 0;
     // Uses that waited for a fence value, that finished, and that got a report of a torn block; hand-overs.
     uint64_t waits = 0, finished = 0, torn = 0, handed_over = 0;
-    // Launches that waited for a handed-over use, and launches that got a report of a block torn by the only process
-    // that had mapped it.
+    // Launches that waited for a handed-over use; and those that were told of a block torn by its only process.
     uint64_t handed_waits = 0, torn_alone = 0;
     // Compiled modules: delivered, granted for compilation, and found corrupt.
     uint64_t modules = 0, rights_to_compile = 0, corrupt_modules = 0;
-    // Brokers that died; those among them with an unpersisted step; requests that waited then; answers and deliveries
-    // that were lost.
+    // Brokers that died; those with an unpersisted step; requests that waited then; lost answers and deliveries.
     uint64_t restarts = 0, lost_steps = 0, waited_on = 0, lost_answers = 0, lost_deliveries = 0;
     // Lost: jobs of workers; fds to store or to remove; commands about devices; work of the module store.
     uint64_t lost_jobs = 0, lost_fd_changes = 0, lost_commands = 0, lost_module_work = 0;
@@ -116,12 +114,12 @@ class Simulation {
   const Counts& counts() const { return counts_; }
 
  private:
-  using Payload = std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest,
-                               ImportRequest, OpenStreamRequest, CloseStreamRequest, PrepareUseRequest,
-                               FinishUseRequest, AbandonUseRequest, ReserveRequest, ReservationId,
-                               PublishRequest, UnpublishRequest, GangRequest, PlanRequest, ReplanRequest,
-                               PlanId, ObtainModuleRequest, StoreModuleRequest, AbandonModuleRequest,
-                               KeepPermitsRequest, ReleaseIfIdleRequest>;
+  using Payload =
+      std::variant<AcquireRequest, AcquisitionId, AllocateRequest, FreeRequest, GrantRequest, ImportRequest,
+                   OpenStreamRequest, CloseStreamRequest, PrepareUseRequest, FinishUseRequest, AbandonUseRequest,
+                   ReserveRequest, ReservationId, PublishRequest, UnpublishRequest, GangRequest, PlanRequest,
+                   ReplanRequest, PlanId, ObtainModuleRequest, StoreModuleRequest, AbandonModuleRequest,
+                   KeepPermitsRequest, ReleaseIfIdleRequest>;
 
   struct Request {
     Payload payload;
@@ -135,6 +133,8 @@ class Simulation {
     // Whether the request reached the daemon.
     bool sent = false;
     bool forgotten = false;
+    // The process has asked to forget it.
+    bool given_up = false;
     // The request was sent to an earlier daemon, whose memory no longer exists.
     bool of_earlier = false;
   };
