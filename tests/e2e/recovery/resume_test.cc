@@ -16,6 +16,7 @@
 #include <berth/session.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/device.pb.h"
 #include "client/sdk/admin/inspector.h"
@@ -149,7 +150,17 @@ TEST_F(ResumeTest, SharedUsesContinueInOrder) {
     actor->Do("stream s");
     actor->Do("use-churn b 2000 s");
   }
-  for (int life = 0; life < 5; ++life) daemon_.KillBroker();
+  const auto count = [&] {
+    int uses = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(owner.Do("count b"), &uses));
+    return uses;
+  };
+  for (int life = 0; life < 5; ++life) {
+    const int before = count();
+    daemon_.KillBroker();
+    // A use that three brokers in a row do not survive is refused.
+    EXPECT_TRUE(Eventually([&] { return count() > before + 2 || count() == 4'000; }));
+  }
   for (Actor* const actor : {&owner, &importer}) EXPECT_EQ(actor->Do("await-churn b"), "2000");
   EXPECT_EQ(owner.Do("count b"), "4000");
   owner.Quit();
