@@ -51,6 +51,10 @@ void Core::Detach(absl::Time now, const Detached& detached, Effects* effects) {
   Run(now, effects, [&](StepContext& step) { managers_->sessions.Detach(step, detached); });
 }
 
+void Core::EndIfUnused(absl::Time now, SessionId session, Effects* effects) {
+  Run(now, effects, [&](StepContext& step) { managers_->sessions.EndIfUnused(step, session); });
+}
+
 void Core::Rejoined(absl::Time now, ChannelId channel, Effects* effects) {
   Run(now, effects, [&](StepContext& step) { managers_->sessions.Rejoined(step, channel); });
 }

@@ -194,15 +194,20 @@ class Core {
   // Records the inode of the session's credentials. Ignored for an unknown session.
   void RecordSessionCredentials(absl::Time now, SessionId session, uint64_t inode);
   // Sessions and processes that outlived the loss of the daemon's sockets. The sessions continue without a lifeline:
-  // the caller finds their holders, and calls LifelineHungUp() when there are none. The processes continue without
-  // their connections: their streams end, and their cached permits count as held. Nothing proves the end of the
-  // `unproven` processes.
+  // the caller finds their holders, and calls LifelineHungUp() when there are none. Nothing shows the holders of the
+  // `unseen` sessions, which are also in `sessions`: their openers have pid 0 from now on. The processes continue
+  // without their connections: their streams end, and their cached permits count as held. Nothing proves the end of
+  // the `unproven` processes.
   struct Detached {
     std::vector<SessionId> sessions;
+    std::vector<SessionId> unseen;
     std::vector<ChannelId> processes;
     std::vector<ChannelId> unproven;
   };
   void Detach(absl::Time now, const Detached& detached, Effects* effects);
+  // Ends a session whose holders nothing shows, unless it has a permit or reservation, or a process that has not hung
+  // up: what such a holder has must stay counted. Ignored for an unknown session.
+  void EndIfUnused(absl::Time now, SessionId session, Effects* effects);
   // Returns OK if a process may reconnect its channel (or, with channel 0, the session's lifeline). Errors:
   // BAD_CREDENTIALS (unknown session, wrong secret or other tenant: the answer does not say which), SESSION_ENDED,
   // NOT_JOINED (the channel has hung up, or belongs to another session).

@@ -123,8 +123,11 @@ absl::StatusOr<Losses> AdoptLeases(const core::RestoredState& restored_state, co
     UniqueFd socket = Take(KeyOf(Kind::kLifeline, lifeline.session.value()), held);
     const bool detached = lifeline.detached || (!socket && adopters.after_a_loss && lifeline.session_credentials != 0);
     if (detached && !lifeline.ending) {
+      // Processes that hold the lifeline are visible to this daemon if their ancestor is.
+      const bool seen = adopters.pids_are_known && lifeline.opener.pid > 0;
       losses.detached.sessions.push_back(lifeline.session);
-      adopters.attach.AdoptDetached(lifeline);
+      if (!seen) losses.detached.unseen.push_back(lifeline.session);
+      adopters.attach.AdoptDetached(lifeline, seen);
     } else if (!socket) {
       losses.hung_up_sessions.push_back(lifeline.session);
     }

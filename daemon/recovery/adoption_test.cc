@@ -8,8 +8,14 @@
 
 #include <cstdint>
 #include <variant>
+#include <vector>
+
+#include <berth/ids.h>
 
 #include "absl/time/time.h"
+#include "common/os/unique_fd.h"
+#include "common/wire/session_credentials.h"
+#include "daemon/base/credentials_holders.h"
 #include "daemon/broker/testing/recorded_call.h"
 #include "daemon/service/testing/listening_attach_server.h"
 #include "gtest/gtest.h"
@@ -39,15 +45,35 @@ class AdoptionTest : public testing::Test, protected service::ListeningAttachSer
     const absl::StatusOr<core::Response> taken = call.Await();
     ASSERT_TRUE(taken.ok()) << taken.status();
   }
+  // Opens a session whose credentials no process holds. Its opener had that pid.
+  SessionId OpenWithoutHolders(int32_t opener) {
+    const UniqueFd credentials_fd = WriteSessionCredentials({.folder = "/run/berth"}).value();
+    SessionId session;
+    broker_->Step([&](core::Core& core, absl::Time now, core::Effects*) {
+      session = core.OpenSession(now, {}, {}, "test", {.pid = opener}).value();
+      core.RecordSessionCredentials(now, session, InodeOf(credentials_fd.get()).value());
+    });
+    return session;
+  }
+  // Waits until these are the sessions. Returns whether they are.
+  bool SessionsBecome(const std::vector<SessionId>& expected) {
+    return service::Becomes([&] {
+      std::vector<SessionId> sessions;
+      const auto known = broker_->Read([](const core::Core& core) { return core.WhatStands().lifelines; });
+      for (const auto& lifeline : known) sessions.push_back(lifeline.session);
+      return sessions == expected;
+    });
+  }
   // Returns the permit units in use after the adoption of the whole ledger.
-  uint64_t OutOnceAdopted() {
+  uint64_t OutOnceAdopted(bool pids_are_known = true) {
     const core::RestoredState restored_state = broker_->Read([](const core::Core& core) { return core.WhatStands(); });
     const Adopters adopters = {.broker = *broker_,
                                .attach = *server_,
                                .blocks = blocks_,
                                .fences = fences_,
                                .fd_store = *fd_store_,
-                               .after_a_loss = true};
+                               .after_a_loss = true,
+                               .pids_are_known = pids_are_known};
     HeldFds held;
     const absl::StatusOr<Losses> losses = AdoptLeases(restored_state, adopters, &held);
     EXPECT_TRUE(losses.ok()) << losses.status();
@@ -88,6 +114,23 @@ TEST_F(AdoptionTest, LeaseOfDeadProcessIsReturned) {
   Acquire(child);
   EXPECT_EQ(OutOnceAdopted(), 0u);
   EXPECT_EQ(ProcessesInSupervisor(), 0u);
+}
+
+// An empty search proves the end of those processes only that the daemon's PID namespace shows.
+TEST_F(AdoptionTest, SessionOfUnseenOpenerStays) {
+  const SessionId unseen = OpenWithoutHolders(/*opener=*/0);
+  OpenWithoutHolders(::getpid());
+  OutOnceAdopted();
+  EXPECT_TRUE(SessionsBecome({unseen})) << "the searches that end the other session do not end it";
+}
+
+TEST_F(AdoptionTest, SessionOfOtherPidNamespaceStays) {
+  const SessionId unseen = OpenWithoutHolders(::getpid());
+  OutOnceAdopted(/*pids_are_known=*/false);
+  // The next daemon is in the same namespace as this one.
+  OpenWithoutHolders(::getpid());
+  OutOnceAdopted();
+  EXPECT_TRUE(SessionsBecome({unseen}));
 }
 
 }  // namespace

@@ -16,11 +16,12 @@ AcquireRequest One() { return {.pool = "gpu-tests"}; }
 class DetachTest : public testing::Test {
  protected:
   // A new daemon continues, without the peers' sockets.
-  void Detach(const std::vector<Peer>& peers, bool unproven = false) {
+  void Detach(const std::vector<Peer>& peers, bool unproven = false, bool unseen = false) {
     h_.Restart();
     Core::Detached detached;
     for (const Peer& peer : peers) {
       detached.sessions.push_back(peer.session);
+      if (unseen) detached.unseen.push_back(peer.session);
       detached.processes.push_back(peer.channel);
       if (unproven) detached.unproven.push_back(peer.channel);
     }
@@ -200,6 +201,44 @@ TEST_F(DetachTest, DetachedMarksOutliveBroker) {
   EXPECT_TRUE(restored_state.lifelines.back().detached);
   EXPECT_FALSE(restored_state.lifelines.front().detached);
   EXPECT_TRUE(restored_state.processes.back().unproven);
+}
+
+TEST_F(DetachTest, UnseenSessionEndsOnceNothingOfItCounts) {
+  Peer peer = h_.Open();
+  const AcquireResult held = h_.MustAcquire(peer, One());
+  const auto is_known = [&] {
+    for (const RestoredState::Lifeline& lifeline : h_.core->WhatStands().lifelines) {
+      if (lifeline.session == peer.session) return true;
+    }
+    return false;
+  };
+  const auto end_if_unused = [&] {
+    h_.Do([&](Core& core, Effects* effects) { core.EndIfUnused(h_.now, peer.session, effects); });
+  };
+  Detach({peer}, /*unproven=*/false, /*unseen=*/true);
+  h_.Restart();
+  EXPECT_EQ(h_.core->WhatStands().lifelines.back().opener.pid, 0) << "nor is it seen by a later daemon";
+  end_if_unused();
+  EXPECT_TRUE(is_known()) << "a process is connected, and a permit is held";
+  h_.Get<ReleaseResult>(h_.Release(peer, held.acquisition));
+  end_if_unused();
+  EXPECT_TRUE(is_known()) << "a process is connected";
+  const AcquireResult again = h_.MustAcquire(peer, One());
+  h_.HangUpChannel(peer);
+  end_if_unused();
+  EXPECT_TRUE(is_known()) << "an unseen process may use the permit";
+  EXPECT_EQ(h_.Pool().out, 1u);
+  h_.Do([&](Core& core, Effects* effects) { ASSERT_TRUE(core.RevokePermit(h_.now, again.permit, effects).ok()); });
+  EndByOperator(peer);
+  h_.Gone(peer);
+  EXPECT_FALSE(is_known());
+  EXPECT_EQ(h_.Pool().out, 0u);
+
+  Peer idle = peer = h_.Open();
+  Detach({idle}, /*unproven=*/false, /*unseen=*/true);
+  h_.HangUpChannel(idle);
+  end_if_unused();
+  EXPECT_FALSE(is_known());
 }
 
 }  // namespace

@@ -20,6 +20,15 @@ void Sessions::LifelineHungUp(StepContext& step, SessionId session, EndReason wh
   if (const Session* const found = sessions_.Find(session)) BeginEnd(step, *found, {.reason = why});
 }
 
+void Sessions::EndIfUnused(StepContext& step, SessionId session) {
+  const Session* const found = sessions_.Find(session);
+  if (found == nullptr || core_.permits.HasPermit(session) || core_.reservations.table().CountOf(session) > 0) return;
+  for (const ChannelId channel : found->channels) {
+    if (!sessions_.FindChannel(channel)->hung_up) return;
+  }
+  BeginEnd(step, *found, {.reason = EndReason::kLifelineClosed});
+}
+
 void Sessions::ChannelHungUp(StepContext& step, ChannelId channel) {
   const Channel* const found = sessions_.FindChannel(channel);
   if (found == nullptr || found->hung_up) return;

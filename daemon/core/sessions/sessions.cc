@@ -92,6 +92,10 @@ void Sessions::Detach(StepContext& step, const Core::Detached& detached) {
   for (const SessionId session : detached.sessions) {
     if (sessions_.Find(session) != nullptr) sessions_.Change(session).detached = true;
   }
+  // Persisted: a later daemon in this PID namespace would take the pid for one of its own.
+  for (const SessionId session : detached.unseen) {
+    if (sessions_.Find(session) != nullptr) sessions_.Change(session).opener.pid = 0;
+  }
   for (const ChannelId channel : detached.processes) {
     if (sessions_.FindChannel(channel) == nullptr) continue;
     core_.fences.EndFencesOf(step, channel);

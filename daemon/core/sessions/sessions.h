@@ -53,6 +53,7 @@ class Sessions {
   void ChannelHungUp(StepContext& step, ChannelId channel);
   void RecordSessionCredentials(absl::Time, SessionId session, uint64_t inode);
   void Detach(StepContext& step, const Core::Detached& detached);
+  void EndIfUnused(StepContext& step, SessionId session);
   absl::Status CheckRejoin(SessionId session, const Secret& secret, const Tenant& tenant, ChannelId channel) const;
   void Rejoined(StepContext& step, ChannelId channel);
   void ReplaceChannel(StepContext& step, ChannelId earlier, ChannelId channel);

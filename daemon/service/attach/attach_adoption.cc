@@ -22,6 +22,7 @@
 #include "daemon/base/process_origin.h"
 #include "daemon/broker/needed_thread.h"
 #include "daemon/service/attach/attach_server.h"
+#include "spdlog/spdlog.h"
 
 namespace berth::service {
 namespace {
@@ -79,13 +80,19 @@ absl::Status AttachServer::AdoptLifeline(const core::RestoredState::Lifeline& li
   return WatchConnection(connection);
 }
 
-void AttachServer::AdoptDetached(const core::RestoredState::Lifeline& lifeline) {
-  if (holders_ == nullptr) {
-    holders_ = std::make_unique<HolderWatch>(&loop_, [this](SessionId session) { OnHoldersGone(session); });
-  }
+void AttachServer::AdoptDetached(const core::RestoredState::Lifeline& lifeline, bool seen) {
   {
     MutexLock lock(&mu_);
-    detached_[lifeline.session] = lifeline.session_credentials;
+    detached_[lifeline.session] = {.session_credentials = lifeline.session_credentials, .seen = seen};
+  }
+  if (!seen) {
+    return spdlog::warn(
+        "session {}: this daemon cannot observe its holders, which are in another PID namespace; its permits stay "
+        "counted until it resumes and releases them, or until `berth sessions end {}`",
+        lifeline.session.value(), lifeline.session.value());
+  }
+  if (holders_ == nullptr) {
+    holders_ = std::make_unique<HolderWatch>(&loop_, [this](SessionId session) { OnHoldersGone(session); });
   }
   holders_->Watch(lifeline.session, lifeline.session_credentials);
 }
@@ -331,26 +338,28 @@ bool AttachServer::AwaitHolders(SessionId session) {
   return true;
 }
 
-void AttachServer::AwaitOtherHolders(ChannelId channel) {
-  SessionId session;
-  {
-    MutexLock lock(&mu_);
-    const auto member = members_.find(channel);
-    if (member == members_.end() || lifelines_.contains(member->second.session)) return;
-    session = member->second.session;
-  }
-  WatchHolders(session);
+SessionId AttachServer::SessionWithoutLifeline(ChannelId channel) {
+  MutexLock lock(&mu_);
+  const auto member = members_.find(channel);
+  if (member == members_.end() || lifelines_.contains(member->second.session)) return SessionId();
+  return member->second.session;
 }
 
 void AttachServer::WatchHolders(SessionId session) {
-  uint64_t session_credentials = 0;
+  DetachedSession found;
   {
     MutexLock lock(&mu_);
     const auto detached = detached_.find(session);
     if (detached == detached_.end()) return;
-    session_credentials = detached->second;
+    found = detached->second;
   }
-  holders_->Watch(session, session_credentials);
+  if (!found.seen) {
+    broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+      core.EndIfUnused(now, session, effects);
+    });
+    return;
+  }
+  holders_->Watch(session, found.session_credentials);
   {
     MutexLock lock(&mu_);
     if (detached_.contains(session)) return;

@@ -465,8 +465,8 @@ void AttachServer::OnEnd(const ConnectionPtr& connection) {
   // Shows the end to a peer that broke the protocol; the daemon's fd stays until the core drops it.
   ::shutdown(connection->socket.get(), SHUT_RDWR);
   if (connection->channel) calls_.Cancel(connection->channel);
-  if (connection->channel) AwaitOtherHolders(connection->channel);
   if (connection->session && AwaitHolders(connection->session)) return;
+  const SessionId session = SessionWithoutLifeline(connection->channel);
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     if (connection->channel) {
       core.ChannelHungUp(now, connection->channel, effects);
@@ -474,6 +474,8 @@ void AttachServer::OnEnd(const ConnectionPtr& connection) {
       core.LifelineHungUp(now, connection->session, effects);
     }
   });
+  // If the channel's session is detached, no other event would show that the process has closed it.
+  WatchHolders(session);
 }
 
 void AttachServer::OnProcessGone(ChannelId channel) {

@@ -73,9 +73,11 @@ class AttachServer {
   absl::Status AdoptLifeline(const core::RestoredState::Lifeline& lifeline, UniqueFd socket);
   absl::Status AdoptProcess(const core::RestoredState::Process& process, UniqueFd pidfd, UniqueFd channel);
   // Adopt state that lost its sockets with the earlier daemon. The session lives while a process holds its credentials,
-  // or after its lifeline is connected again. The process may reconnect its channel. `proven` is false if the pidfd is
-  // a placeholder for a process that cannot be found.
-  void AdoptDetached(const core::RestoredState::Lifeline& lifeline);
+  // or after its lifeline is connected again. Its holders are not `seen` if they are in another PID namespace. Such
+  // a session lives until an operator ends it. It also ends when its lifeline was connected again, hung up, and left
+  // nothing that counts (Core::EndIfUnused()). The process may reconnect its channel. `proven` is false if the pidfd is a placeholder for a
+  // process that cannot be found.
+  void AdoptDetached(const core::RestoredState::Lifeline& lifeline, bool seen);
   absl::Status AdoptAway(const core::RestoredState::Process& process, UniqueFd pidfd, bool proven);
   // Reports to the core which adopted processes have ended and which lifelines have hung up.
   void NotifyDeaths();
@@ -151,6 +153,12 @@ class AttachServer {
     // False if the pidfd is a placeholder.
     bool proven = true;
   };
+  struct DetachedSession {
+    // Inode.
+    uint64_t session_credentials = 0;
+    // The daemon's PID namespace shows the session's holders.
+    bool seen = true;
+  };
 
   ConnectionPtr MakeConnection(UniqueFd socket);
   void Accept(UniqueFd socket, Peer::Role role);
@@ -173,10 +181,10 @@ class AttachServer {
   // Handles the end of a session's lifeline: other processes may hold a detached session. Returns whether the session
   // waits for their end.
   bool AwaitHolders(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
-  // Handles the end of a channel: if its session is detached and has no lifeline, no other event would show that the
-  // process has closed the session.
-  void AwaitOtherHolders(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
-  // Starts the search for a session's holders, or restarts it. Does nothing unless the session is detached.
+  // Returns a channel's session if that has no lifeline, else 0.
+  SessionId SessionWithoutLifeline(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
+  // Starts the search for a session's holders, or restarts it. If they are not seen, ends the session if it is unused.
+  // Does nothing unless the session is detached.
   void WatchHolders(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
   // Handles that no process holds the credentials of a session without a lifeline.
   void OnHoldersGone(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
@@ -259,8 +267,8 @@ class AttachServer {
 
   Mutex mu_;
   absl::flat_hash_map<SessionId, ConnectionPtr> lifelines_ ABSL_GUARDED_BY(mu_);
-  // Inodes of the session credentials of detached sessions (daemon/core/sessions/session_table.h).
-  absl::flat_hash_map<SessionId, uint64_t> detached_ ABSL_GUARDED_BY(mu_);
+  // Detached sessions (daemon/core/sessions/session_table.h).
+  absl::flat_hash_map<SessionId, DetachedSession> detached_ ABSL_GUARDED_BY(mu_);
   // Channels that have not hung up.
   absl::flat_hash_map<ChannelId, ConnectionPtr> channels_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<ChannelId, Member> members_ ABSL_GUARDED_BY(mu_);

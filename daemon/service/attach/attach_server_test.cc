@@ -48,16 +48,6 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-template <typename Condition>
-bool Becomes(Condition condition) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!condition()) {
-    if (absl::Now() >= deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 // Whether this process has a pidfd of the process `pid`. Other threads open and close fds meanwhile.
 bool HasPidfdOf(pid_t pid) {
   std::error_code gone;
@@ -315,7 +305,8 @@ TEST_F(AttachServerTest, ClosedChannelEndsDetachedSessionWithoutHolders) {
   const absl::Status adopted =
       server_->AdoptProcess({.channel = channel, .session = session}, std::move(pidfd), std::move(sockets->second));
   ASSERT_TRUE(adopted.ok()) << adopted;
-  server_->AdoptDetached({.session = session, .session_credentials = InodeOf(credentials_fd.get()).value()});
+  server_->AdoptDetached({.session = session, .session_credentials = InodeOf(credentials_fd.get()).value()},
+                         /*seen=*/true);
   ASSERT_TRUE(Becomes([holder] { return HasPidfdOf(holder); })) << "the holder is found";
   // The process closes the session, and lives on.
   char byte;

@@ -14,9 +14,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/os/fd_passing.h"
 #include "common/os/unique_fd.h"
 #include "daemon/broker/broker.h"
@@ -28,6 +31,17 @@
 #include "daemon/supervisor/fd_store/supervisor_fd_store.h"
 
 namespace berth::service {
+
+// Returns whether the condition becomes true within a minute.
+template <typename Condition>
+bool Becomes(Condition condition) {
+  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  while (!condition()) {
+    if (absl::Now() >= deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
 
 // Address of an abstract socket, which is in no file system.
 class AbstractAddress {
