@@ -1,8 +1,10 @@
 #include "client/sdk/admin/inspector.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "berth/v1/admin.grpc.pb.h"
 #include "berth/v1/device.grpc.pb.h"
 #include "berth/v1/fence.grpc.pb.h"
@@ -17,6 +19,7 @@
 #include "client/sdk/transport/session_core.h"
 #include "common/label.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth {
 namespace {
@@ -201,13 +204,15 @@ absl::StatusOr<v1::ReapBlocksResponse> Inspector::ReapBlocks() const {
 absl::StatusOr<v1::StopNodeResponse> Inspector::StopNode(absl::Duration drain, bool end_leases) const {
   SessionCore& core = *session_->core();
   v1::StopNodeRequest request;
-  internal::ToProto(drain, request.mutable_drain());
   request.set_end_leases(end_leases);
+  // A call that a broker's death interrupts is repeated with what is left of the time.
+  const absl::Time drained = SteadyNow() + drain;
   v1::StopNodeResponse response;
   CallLimits limits = core.DefaultLimits();
   limits.deadline += drain;
   limits.cancellation = cancellation_;
   BERTH_RETURN_IF_ERROR(core.Call(limits, [&](grpc::ClientContext* context) {
+    internal::ToProto(std::max(drained - SteadyNow(), absl::ZeroDuration()), request.mutable_drain());
     return core.stubs().Of<v1::AdminService>().StopNode(context, request, &response);
   }));
   return response;
