@@ -228,7 +228,7 @@ absl::Status Supervisor::Begin(const SupervisorOptions& options, rlim_t fds, Uni
   // The stored fds may belong to a daemon that is not over.
   if (absl::IsResourceExhausted(record.status())) return record.status();
   if (!stored.empty()) {
-    Log("cannot use the fds stored with the service manager: %s; ending their leases",
+    Log("cannot use the fds stored with the service manager: %s; closing them",
         std::string(record.status().message()).c_str());
     HangUp(stored);
     ServiceManagerFdStore::Forget(stored, SendToServiceManager);
