@@ -464,6 +464,14 @@ TEST_F(PointsTest, FailedCallAtStopOrStartForgetsNoLease) {
   ASSERT_TRUE(absl::SimpleAtoi(Must(job.ReadLine()), &command));
   job.Kill();
   job.Wait();
+  // The process that replaces one that died does not know of the stop.
+  const auto stop_all = [&] {
+    EXPECT_TRUE(Eventually([&] {
+      const auto left = ProcessesWith("berthd", absl::StrCat("--folder=", daemon_.folder()));
+      for (const ChildInfo& process : left) ::kill(process.pid, SIGTERM);
+      return left.empty() && !IsAlive(daemon_.supervisor().pid());
+    }));
+  };
   // Ends and restarts the daemon, with the call of `process` at `point` failing, or with `process` dying there. Returns
   // the number of points.
   const auto restart = [&](bool stop, const std::string& process, PointMode mode, uint64_t point) {
@@ -475,12 +483,14 @@ TEST_F(PointsTest, FailedCallAtStopOrStartForgetsNoLease) {
       // The daemon's exit may differ from the promised one.
       ::kill(daemon_.supervisor_pid(), SIGTERM);
       daemon_.Abandon();
+      if (mode == PointMode::kDie) stop_all();
     } else {
       daemon_.KillSupervisorAndBroker();
       points_.Set(process, mode, point);
     }
     const bool served = daemon_.TryStartAgain();
     const uint64_t passed = points_.Clear();
+    if (!served && mode == PointMode::kDie) stop_all();
     // The failed resource is available again.
     if (!served) daemon_.StartAgain();
     EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 2; }));
@@ -493,6 +503,7 @@ TEST_F(PointsTest, FailedCallAtStopOrStartForgetsNoLease) {
       const uint64_t stride = RestartStride(all, all / 3 + 1);
       for (uint64_t point = 1 + random_() % stride; point <= all && !HasFailure(); point += stride) {
         restart(stop, process, PointMode::kFail, point);
+        restart(stop, process, PointMode::kDie, point);
       }
       std::cout << process << ": " << all << " calls at a " << (stop ? "stop and start" : "start") << "\n";
     }
