@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<Measurement>> StartMeasurements(const Programs& progr
   Pairs runs, versions;
   for (int round = 0; round < kRounds; ++round) {
     for (const auto& [command, times] :
-         {std::pair(std::vector<std::string>{programs.berth, "run", "--quiet", "--", "/bin/true"}, &runs.ours),
+         {std::pair(std::vector<std::string>{programs.berth, "run", "--", "/bin/true"}, &runs.ours),
           std::pair(std::vector<std::string>{"/usr/bin/flock", lock, "/bin/true"}, &runs.theirs),
           std::pair(std::vector<std::string>{programs.berth, "--version"}, &versions.ours),
           std::pair(std::vector<std::string>{"/bin/true"}, &versions.theirs)}) {
