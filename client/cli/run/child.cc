@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@
 
 namespace berth::cli {
 namespace {
+
+constexpr int kTerminalStops[] = {SIGTSTP, SIGTTIN, SIGTTOU};
 
 // The blocked signals from before HoldSignals().
 std::optional<sigset_t> blocked_before;
@@ -149,6 +152,48 @@ void ReleaseSignals() {
   const sigset_t before = *blocked_before;
   blocked_before.reset();
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void ActOnPending(int signal) {
+  // The signal may be ignored here, but not by a command.
+  struct sigaction by_default = {};
+  struct sigaction before = {};
+  by_default.sa_handler = SIG_DFL;
+  ::sigaction(signal, &by_default, &before);
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  ::sigaction(signal, &before, nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<TerminalStops>> TerminalStops::Hold() {
+  std::unique_ptr<TerminalStops> stops(new TerminalStops);
+  const SignalSettings before = ReadSignalSettings();
+  stops->blocked_before_ = before.blocked;
+  ::sigemptyset(&stops->held_);
+  for (const int signal : kTerminalStops) {
+    const bool acts = ::sigismember(&before.blocked, signal) == 0 && ::sigismember(&before.ignored, signal) == 0;
+    if (acts) ::sigaddset(&stops->held_, signal);
+  }
+  stops->signals_.reset(::signalfd(-1, &stops->held_, SFD_CLOEXEC));
+  if (!stops->signals_) return OsError("signalfd", errno);
+  ::pthread_sigmask(SIG_BLOCK, &stops->held_, nullptr);
+  return stops;
+}
+
+TerminalStops::~TerminalStops() {
+  if (signals_) ::pthread_sigmask(SIG_UNBLOCK, &held_, nullptr);
+}
+
+int TerminalStops::Pending() const {
+  sigset_t pending;
+  ::sigpending(&pending);
+  for (const int signal : kTerminalStops) {
+    if (::sigismember(&held_, signal) == 1 && ::sigismember(&pending, signal) == 1) return signal;
+  }
+  return 0;
 }
 
 absl::StatusOr<pid_t> SpawnCommand(const std::vector<std::string>& command,

@@ -8,12 +8,14 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/exit_status.h"
+#include "common/os/unique_fd.h"
 
 namespace berth::cli {
 
@@ -38,6 +40,35 @@ void HoldSignals();
 // Restores the blocked signals from before HoldSignals(): pending signals have their effect. SIGHUP, SIGINT and SIGTERM
 // end this process also where it is the first process of a PID namespace.
 void ReleaseSignals();
+
+// Gives `signal`, which is blocked in this thread, its default action if it is pending. A SIGCONT discards a pending
+// stop signal.
+void ActOnPending(int signal);
+
+// Holds back the signals by which a terminal stops this process, so that the process first prepares for the stop. Not
+// held back: a signal that was blocked or ignored before. For the only thread.
+class TerminalStops {
+ public:
+  static absl::StatusOr<std::unique_ptr<TerminalStops>> Hold();
+  TerminalStops(const TerminalStops&) = delete;
+  TerminalStops& operator=(const TerminalStops&) = delete;
+  // A signal that is pending takes effect.
+  ~TerminalStops();
+
+  // The blocked signals from before Hold().
+  const sigset_t& blocked_before() const { return blocked_before_; }
+  // Readable while a signal is held back.
+  int fd() const { return signals_.get(); }
+  // Returns a signal that is held back; 0 for none.
+  int Pending() const;
+
+ private:
+  TerminalStops() = default;
+
+  sigset_t held_ = {};
+  sigset_t blocked_before_ = {};
+  UniqueFd signals_;
+};
 
 struct SpawnOptions {
   SignalSettings signals;

@@ -50,6 +50,10 @@ namespace {
 constexpr absl::Duration kEndPatience = absl::Seconds(2);
 // Pause between two looks at the starting process while a permit is awaited.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
+// Longest delay of a terminal's stop; longer than a wait takes to leave the queue.
+constexpr absl::Duration kPausePatience = absl::Seconds(1);
+// Maximum size of a report, which contains an environment.
+constexpr size_t kMaxReportBytes = 128 << 10;
 constexpr char kKeepOption[] = "--keep=";
 // Name of the holder process's memfd. At its end it writes there why its permit ended early.
 constexpr char kVerdictName[] = "berth-keeper-verdict";
@@ -125,9 +129,9 @@ UniqueFd OpenVerdict(pid_t holder) {
   return UniqueFd();
 }
 
-// Cancels when the owner ends, or when the starting process ends before it has passed the report on. Until then the
-// waits of a session pause while the starting process is stopped: a stopped wait must be granted nothing. Signals to
-// that process do not reach this one.
+// Cancels when the owner ends, or when the starting process ends before it has passed the report on. Until then a wait
+// pauses while the starting process is stopped: a stopped wait must be granted nothing. Signals to that process do not
+// reach this one. Before the terminal stops that process, it asks for the pause.
 class Watch {
  public:
   static absl::StatusOr<std::unique_ptr<Watch>> Start(const HolderTask& task, Cancellation* cancellation) {
@@ -146,24 +150,54 @@ class Watch {
     thread_.join();
   }
 
-  // The session whose waits pause; null for none.
-  void PauseWaitsOf(std::shared_ptr<Session> session) {
+  // Waits while the starting process is stopped. From then on the waits of `session` pause with that process.
+  void BeginWait(std::shared_ptr<Session> session) {
     MutexLock lock(&mu_);
+    UpdateLocked();
+    while (paused_) continued_.WaitWithDeadline(&mu_, absl::InfiniteFuture());
     session_ = std::move(session);
   }
-  bool ParentIsStopped() const { return IsStopped(parent_); }
+  // Ends the waits of the session. Returns whether the starting process runs, so that a grant is reported to it. The
+  // process gets no other answer then.
+  bool EndWait() {
+    MutexLock lock(&mu_);
+    UpdateLocked();
+    session_ = nullptr;
+    reports_ = !paused_;
+    return reports_;
+  }
+  // After a cancellation nothing waits for the starting process to continue.
+  void EndPauses() {
+    MutexLock lock(&mu_);
+    over_ = true;
+    UpdateLocked();
+  }
 
  private:
   explicit Watch(UniqueFd stop) : stop_(std::move(stop)) {}
 
-  void LookAtParent() {
-    MutexLock lock(&mu_);
-    if (session_ == nullptr || std::exchange(paused_, ParentIsStopped()) == paused_) return;
-    if (paused_) {
+  void UpdateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const bool pauses = !over_ && !reports_ && (asked_ || IsStopped(parent_));
+    if (std::exchange(paused_, pauses) == pauses) return;
+    if (!pauses) continued_.SignalAll();
+    if (session_ == nullptr) return;
+    if (pauses) {
       session_->core()->PauseWaits();
     } else {
       session_->core()->ContinueWaits();
     }
+  }
+
+  // Returns false at the end of the connection.
+  bool TakeMessage(int socket, bool* passed_on) {
+    HolderMessage message;
+    if (::recv(socket, &message, sizeof(message), 0) <= 0) return false;
+    MutexLock lock(&mu_);
+    *passed_on = message == HolderMessage::kPassedOn;
+    asked_ = message == HolderMessage::kPause;
+    UpdateLocked();
+    if (asked_ && !reports_) SendHolderMessage(socket, HolderMessage::kPaused);
+    return true;
   }
 
   void Run(const HolderTask& task, Cancellation* cancellation) {
@@ -173,17 +207,18 @@ class Watch {
     while (true) {
       const int look = fds[2].fd < 0 ? -1 : static_cast<int>(absl::ToInt64Milliseconds(kLook));
       const int ready = ::poll(fds, 3, look);
-      if (ready == 0) LookAtParent();
+      if (ready == 0) {
+        MutexLock lock(&mu_);
+        UpdateLocked();
+      }
       if (ready <= 0) continue;
       if (fds[0].revents != 0) return;
-      char passed_on;
-      const bool over = fds[1].revents != 0 ||
-                        (fds[2].revents != 0 && ::recv(task.report, &passed_on, sizeof(passed_on), 0) <= 0);
-      if (over) {
+      bool passed_on = false;
+      if (fds[1].revents != 0 || (fds[2].revents != 0 && !TakeMessage(task.report, &passed_on))) {
         cancellation->Cancel();
         return;
       }
-      if (fds[2].revents != 0) fds[2].fd = -1;
+      if (passed_on) fds[2].fd = -1;
     }
   }
 
@@ -191,25 +226,46 @@ class Watch {
   // The process that has not reaped this one yet.
   const pid_t parent_ = ::getppid();
   Mutex mu_;
+  CondVar continued_;
+  // The session that waits; null for none.
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);
+  // Whether the starting process has asked for a pause.
+  bool asked_ ABSL_GUARDED_BY(mu_) = false;
   bool paused_ ABSL_GUARDED_BY(mu_) = false;
+  // Whether the report follows.
+  bool reports_ ABSL_GUARDED_BY(mu_) = false;
+  bool over_ ABSL_GUARDED_BY(mu_) = false;
   Thread thread_;
 };
 
 // As AcquirePermits(). A grant that meets a stopped starting process returns, and is requested again once the process
 // continues.
 absl::StatusOr<HeldPermits> AcquireForParent(const std::shared_ptr<Session>& session, const PermitRequest& request,
-                                              Watch& watch, Cancellation* cancellation, const Notification& over) {
-  // A cancelled wait must not wait for the starting process to continue.
-  const Cancellation::Hook wake(cancellation, [&session] { session->core()->ContinueWaits(); });
+                                              Watch& watch, Cancellation* cancellation) {
+  const Cancellation::Hook wake(cancellation, [&watch] { watch.EndPauses(); });
   while (true) {
-    watch.PauseWaitsOf(session);
+    watch.BeginWait(session);
     absl::StatusOr<HeldPermits> permits = AcquirePermits(session, request, request.label, cancellation);
-    watch.PauseWaitsOf(nullptr);
-    if (!permits.ok() || !watch.ParentIsStopped()) return permits;
+    if (watch.EndWait() || !permits.ok()) return permits;
     BERTH_RETURN_IF_ERROR(permits->Release());
-    while (watch.ParentIsStopped() && !over.HasBeenNotified()) over.WaitForNotificationWithTimeout(kLook);
   }
+}
+
+bool IsPaused(absl::string_view text) {
+  return text.size() == 1 && text[0] == static_cast<char>(HolderMessage::kPaused);
+}
+
+// Makes the holder process's wait leave the queue. Returns false if the report has come first, or the end of the holder
+// process.
+bool PauseHolder(int socket) {
+  SendHolderMessage(socket, HolderMessage::kPause);
+  pollfd answer = {.fd = socket, .events = POLLIN};
+  if (::poll(&answer, 1, static_cast<int>(absl::ToInt64Milliseconds(kPausePatience))) <= 0) return true;
+  char text[2];
+  const ssize_t got = ::recv(socket, text, sizeof(text), MSG_PEEK);
+  if (got <= 0 || !IsPaused({text, static_cast<size_t>(got)})) return false;
+  ::recv(socket, text, sizeof(text), 0);
+  return true;
 }
 
 void Send(int report, const HolderReport& what) {
@@ -252,6 +308,30 @@ absl::StatusOr<HolderReport> ParseHolderReport(absl::string_view text) {
   return report;
 }
 
+void SendHolderMessage(int socket, HolderMessage message) {
+  [[maybe_unused]] const ssize_t sent = ::send(socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+absl::StatusOr<HolderReport> AwaitHolderReport(int socket, const TerminalStops& stops) {
+  while (true) {
+    pollfd fds[2] = {{.fd = socket, .events = POLLIN}, {.fd = stops.fd(), .events = POLLIN}};
+    if (::poll(fds, 2, -1) < 0) continue;
+    if (fds[0].revents != 0) {
+      std::string text(kMaxReportBytes, '\0');
+      const ssize_t got = ::recv(socket, text.data(), text.size(), 0);
+      if (got <= 0) return absl::InternalError("the permit's holder process ended before it reported a result");
+      text.resize(static_cast<size_t>(got));
+      // A pause that came too late.
+      if (IsPaused(text)) continue;
+      return ParseHolderReport(text);
+    }
+    const int stop = stops.Pending();
+    if (stop == 0 || !PauseHolder(socket)) continue;
+    ActOnPending(stop);
+    SendHolderMessage(socket, HolderMessage::kContinue);
+  }
+}
+
 ExitStatus RunHolderProcess(const Globals& globals, const PermitRequest& asked, const HolderNotices& notices,
                             const HolderTask& task) {
   CloseInherited(task);
@@ -283,7 +363,7 @@ ExitStatus RunHolderProcess(const Globals& globals, const PermitRequest& asked, 
                      .observer = globals.observer,
                      .on_silence = request.quiet ? nullptr : &ComplainOfSilence});
   if (!session.ok()) return fail(FailedToAcquire(session.status(), request));
-  absl::StatusOr<HeldPermits> permits = AcquireForParent(*session, request, **watch, &cancellation, over);
+  absl::StatusOr<HeldPermits> permits = AcquireForParent(*session, request, **watch, &cancellation);
   if (over.HasBeenNotified()) return fail({.code = kRunFailed, .not_run = "interrupted"});
   if (!permits.ok()) return fail(FailedToAcquire(permits.status(), request));
   const absl::StatusOr<std::vector<std::string>> environment = EnvironmentOf(**session, *permits, request);

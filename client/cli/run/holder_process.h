@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/exit_status.h"
+#include "client/cli/run/child.h"
 #include "client/cli/run/permit_request.h"
 #include "client/cli/verbs.h"
 #include "common/os/unique_fd.h"
@@ -32,8 +33,8 @@ inline constexpr char kHolderVariable[] = "BERTH_PERMIT_KEEPER";
 struct HolderTask {
   // Readable when the owner has ended.
   int owner = -1;
-  // SEQPACKET socket to the `berth acquire` that started the holder process. Carries the report to it, and one message
-  // back after it has passed the report on.
+  // SEQPACKET socket to the `berth acquire` that started the holder process. Carries the report to it, and its
+  // HolderMessages.
   int report = -1;
   // Identifies the holder process, together with its pid.
   std::string token;
@@ -56,6 +57,25 @@ struct HolderReport {
 std::string FormatHolderReport(const HolderReport& report);
 // Errors: kInvalidArgument.
 absl::StatusOr<HolderReport> ParseHolderReport(absl::string_view text);
+
+// The other messages between `berth acquire` and the holder process, one byte each. A report is longer.
+enum class HolderMessage : char {
+  // To the holder process: this process is about to stop by the terminal. A wait leaves the queue, but has its place.
+  // The answer is kPaused, or the report if the permit was granted first.
+  kPause = 'p',
+  kPaused = 'q',
+  // To the holder process, once this process continues.
+  kContinue = 'c',
+  // To the holder process: the report has been passed on. From now on the permit belongs to the owner.
+  kPassedOn = 'o',
+};
+
+// Sends a message to the other end of the socket. An end that no longer exists, or that reads nothing, misses it.
+void SendHolderMessage(int socket, HolderMessage message);
+
+// Waits for the report of the holder process at the other end of `socket`. A signal that `stops` holds back stops this
+// process once the holder process waits in no queue, or has not answered for a second.
+absl::StatusOr<HolderReport> AwaitHolderReport(int socket, const TerminalStops& stops);
 
 // How a holder process notifies its owner about the permit.
 struct HolderNotices {

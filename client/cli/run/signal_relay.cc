@@ -273,21 +273,7 @@ void SignalRelay::ActByDefault(int signal, const std::function<void()>& before_s
   // Pending from here on: a SIGCONT that arrives during `before_stop` discards it, as it ends a stop.
   ::raise(signal);
   if (before_stop != nullptr) before_stop();
-  Unblock(signal);
-}
-
-void SignalRelay::Unblock(int signal) {
-  // The signal may be ignored here, but not by the command.
-  struct sigaction by_default = {};
-  struct sigaction before = {};
-  by_default.sa_handler = SIG_DFL;
-  ::sigaction(signal, &by_default, &before);
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, signal);
-  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  ::sigaction(signal, &before, nullptr);
+  ActOnPending(signal);
 }
 
 void SignalRelay::Prime() const {
@@ -314,7 +300,7 @@ void SignalRelay::StopAs(int signal) {
   if (::sigismember(&pending, SIGCONT) == 1) return;
   // A later stop signal has discarded that SIGCONT before it was read.
   if (::sigismember(&pending, other) == 0) Prime();
-  signal == SIGSTOP ? static_cast<void>(::raise(signal)) : Unblock(signal);
+  signal == SIGSTOP ? static_cast<void>(::raise(signal)) : ActOnPending(signal);
   ::sigpending(&pending);
   if (::sigismember(&pending, other) == 0) return;
   // The kernel does not stop the first process of a PID namespace, nor a process group that no shell watches.

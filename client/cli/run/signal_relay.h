@@ -104,8 +104,6 @@ class SignalRelay {
   // Gives a signal of this process its default action on this thread, after `before_stop`. A SIGCONT that arrived since
   // the signal has undone a stop.
   static void ActByDefault(int signal, const std::function<void()>& before_stop = nullptr);
-  // Gives a signal that is pending for this thread its default action.
-  static void Unblock(int signal);
   // Makes every stop signal pending on the thread that called Start(), where no other thread reads it. The next SIGCONT
   // discards them all, so that this thread stops by one only if no SIGCONT has arrived since. A stop signal that is
   // sent only then would discard that SIGCONT instead.

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/format.h"
+#include "client/cli/run/child.h"
 #include "client/cli/run/holder_process.h"
 #include "client/cli/run/permit_notice.h"
 #include "client/cli/run/permit_request.h"
@@ -37,8 +38,6 @@ namespace {
 
 // Maximum time for a holder process to return its permit after SIGTERM.
 constexpr absl::Duration kReleasePatience = absl::Seconds(10);
-// Maximum size of a holder process's report, which contains an environment.
-constexpr size_t kMaxReportBytes = 128 << 10;
 // Maximum size of the reason for the early end of a permit, which is one clause.
 constexpr size_t kMaxVerdictBytes = 1024;
 
@@ -80,8 +79,8 @@ std::string NameOfProcess(pid_t pid) {
 }
 
 // Starts this program again with the same arguments and a HolderTask, as the holder process. It runs in a session of
-// its own, so that the signals that a terminal sends to the owner do not end it.
-absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label) {
+// its own, so that the signals that a terminal sends to the owner do not end it. `blocked`: the signals that it blocks.
+absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label, const sigset_t& blocked) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) return OsError("socketpair", errno);
   StartedHolder holder = {.report = UniqueFd(ends[0])};
@@ -115,7 +114,7 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label) {
   ::sigemptyset(&signals);
   ::sigaddset(&signals, SIGTERM);
   ::posix_spawnattr_setsigdefault(&attributes, &signals);
-  ::pthread_sigmask(SIG_SETMASK, nullptr, &signals);
+  signals = blocked;
   ::sigdelset(&signals, SIGTERM);
   ::posix_spawnattr_setsigmask(&attributes, &signals);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
@@ -124,63 +123,6 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label) {
   ::posix_spawnattr_destroy(&attributes);
   if (error != 0) return NotStarted("the permit's holder process", error);
   return holder;
-}
-
-// Signals by which a terminal stops a process.
-constexpr int kTerminalStops[] = {SIGTSTP, SIGTTIN, SIGTTOU};
-// The holder process that stops and continues together with this process; 0 for none.
-volatile pid_t g_waiting_holder = 0;
-
-// Signal handler.
-void StopWithHolder(int signal) {
-  const int error = errno;
-  const pid_t holder = g_waiting_holder;
-  if (holder != 0) ::kill(holder, SIGSTOP);
-  struct sigaction by_default = {};
-  struct sigaction own = {};
-  by_default.sa_handler = SIG_DFL;
-  ::sigaction(signal, &by_default, &own);
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, signal);
-  ::raise(signal);
-  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  ::sigaction(signal, &own, nullptr);
-  if (holder != 0) ::kill(holder, SIGCONT);
-  errno = error;
-}
-
-// Until it is destroyed, a holder process that waits stops with this process: a stopped wait must be granted nothing.
-// The holder process is in a session of its own, which no terminal stops.
-class HolderStops {
- public:
-  explicit HolderStops(pid_t holder) {
-    g_waiting_holder = holder;
-    for (const int signal : kTerminalStops) {
-      struct sigaction before = {};
-      ::sigaction(signal, nullptr, &before);
-      if (before.sa_handler != SIG_DFL) continue;
-      struct sigaction stops = {};
-      stops.sa_handler = StopWithHolder;
-      stops.sa_flags = SA_RESTART;
-      ::sigaction(signal, &stops, nullptr);
-    }
-  }
-  HolderStops(const HolderStops&) = delete;
-  HolderStops& operator=(const HolderStops&) = delete;
-  ~HolderStops() { g_waiting_holder = 0; }
-};
-
-absl::StatusOr<HolderReport> AwaitReport(const StartedHolder& holder) {
-  const HolderStops stops(holder.pid);
-  std::string text(kMaxReportBytes, '\0');
-  ssize_t got;
-  while ((got = ::recv(holder.report.get(), text.data(), text.size(), 0)) < 0 && errno == EINTR) {
-  }
-  if (got <= 0) return absl::InternalError("the permit's holder process ended before it reported a result");
-  text.resize(static_cast<size_t>(got));
-  return ParseHolderReport(text);
 }
 
 std::string ForPrograms(pid_t owner, const StartedHolder& holder, const HolderReport& report) {
@@ -238,18 +180,18 @@ ExitStatus Acquire(const Globals& globals, const Options& options) {
   const absl::StatusOr<UniqueFd> pidfd = OpenOwner(owner, !options.on_revoke.empty());
   if (!pidfd.ok()) return NotAcquired(globals, options, FailedToAcquire(pidfd.status(), options.request));
   const std::string label = options.request.label.empty() ? NameOfProcess(owner) : "";
-  const absl::StatusOr<StartedHolder> holder = StartHolder(pidfd->get(), label);
+  absl::StatusOr<std::unique_ptr<TerminalStops>> stops = TerminalStops::Hold();
+  if (!stops.ok()) return NotAcquired(globals, options, FailedToAcquire(stops.status(), options.request));
+  const absl::StatusOr<StartedHolder> holder = StartHolder(pidfd->get(), label, (*stops)->blocked_before());
   if (!holder.ok()) return NotAcquired(globals, options, FailedToAcquire(holder.status(), options.request));
-  const absl::StatusOr<HolderReport> report = AwaitReport(*holder);
+  const absl::StatusOr<HolderReport> report = AwaitHolderReport(holder->report.get(), **stops);
+  stops->reset();
   if (!report.ok()) return NotAcquired(globals, options, FailedToAcquire(report.status(), options.request));
   if (report->code != 0) return NotAcquired(globals, options, {.code = report->code, .not_run = report->reason});
   const std::string text = options.shell ? ForShells(owner, *report) : ForPrograms(owner, *holder, *report);
   const bool shown = ::fwrite(text.data(), 1, text.size(), stdout) == text.size() && ::fflush(stdout) == 0;
   if (!shown) return FailedToAcquire(OsError("cannot write standard output", errno), options.request);
-  // From now on the permit belongs to the owner.
-  const char passed_on = 1;
-  [[maybe_unused]] const ssize_t sent =
-      ::send(holder->report.get(), &passed_on, sizeof(passed_on), MSG_NOSIGNAL);
+  SendHolderMessage(holder->report.get(), HolderMessage::kPassedOn);
   return {};
 }
 

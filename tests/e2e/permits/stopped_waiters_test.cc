@@ -76,7 +76,9 @@ constexpr Case kCases[] = {{"Stop", kRun, kStop},
                            {"Ttin", kRun, {SIGTTIN, false}},
                            {"Ttou", kRun, {SIGTTOU, false}},
                            {"ExecStop", "\"$0\" run --quiet --exec -- /bin/echo ran", kStop},
+                           {"ExecGroupTstp", "\"$0\" run --quiet --exec -- /bin/echo ran", kTerminalStop},
                            {"GangStop", "\"$0\" run --quiet --gpus 1 -- echo ran", kStop},
+                           {"GangGroupTstp", "\"$0\" run --quiet --gpus 1 -- echo ran", kTerminalStop},
                            {"CtestRunStop", kCtestRun, kStop},
                            {"CtestRunGroupTstp", kCtestRun, kTerminalStop},
                            {"HolderProcessStop", kAcquire, kStop},
@@ -317,86 +319,6 @@ TEST_F(StoppedWaitersTest, ContinueDuringStopUndoesIt) {
     job.End();
     holder.Quit();
   }
-}
-
-TEST_F(StoppedWaitersTest, HolderProcessStopsWithBerthAcquire) {
-  Actor holder(daemon_), next(daemon_);
-  holder.Do("acquire p");
-  Subprocess shell = Subprocess::Start(
-      {.argv = {"/bin/bash", "-c",
-                "set -m; \"$0\" acquire --quiet --shell --owner $$ >/dev/null & echo $!; read line; "
-                "while kill -0 $! 2>/dev/null; do wait $!; done; echo acquired",
-                ProgramPath("client/cli/berth")},
-       .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
-  pid_t acquire = 0;
-  ASSERT_TRUE(absl::SimpleAtoi(Must(shell.ReadLine()), &acquire));
-  ASSERT_TRUE(WaitersBecome(1));
-  ::kill(-acquire, SIGTSTP);
-  ASSERT_TRUE(Eventually([&] { return FirstWaiterIsStopped(); }));
-  next.SendLine("acquire p");
-  ASSERT_TRUE(WaitersBecome(2));
-  holder.Do("release p");
-  EXPECT_TRUE(Ok(next.Answer()));
-  ::kill(-acquire, SIGCONT);
-  next.Do("release p");
-  shell.CloseInput();
-  EXPECT_EQ(Must(shell.ReadLine()), "acquired");
-  EXPECT_EQ(shell.Wait(), 0);
-  holder.Quit();
-  next.Quit();
-}
-
-// Signals to `berth acquire` alone do not reach the holder process. `seen`: the unit comes free once the waiter is
-// skipped, or at once after the stop.
-TEST_F(StoppedWaitersTest, StoppedAcquireHoldsNothing) {
-  for (const bool seen : {true, false}) {
-    SCOPED_TRACE(seen);
-    Actor holder(daemon_), next(daemon_);
-    holder.Do("acquire p");
-    Subprocess shell = Subprocess::Start(
-        {.argv = {"/bin/bash", "-c",
-                  "\"$0\" acquire --quiet --shell --owner $$ >/dev/null & echo $!; wait $!; echo acquired; "
-                  "read line; true",
-                  ProgramPath("client/cli/berth")},
-         .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
-    pid_t acquire = 0;
-    ASSERT_TRUE(absl::SimpleAtoi(Must(shell.ReadLine()), &acquire));
-    ASSERT_TRUE(WaitersBecome(1));
-    const pid_t waiter = Waiters()[0].process().pid();
-    next.SendLine("acquire p");
-    ASSERT_TRUE(WaitersBecome(2));
-    ::kill(acquire, SIGSTOP);
-    ASSERT_TRUE(Eventually([&] { return StateOf(acquire) == 'T'; }));
-    if (seen) ASSERT_TRUE(Eventually([&] { return FirstWaiterIsStopped(); }));
-    holder.Do("release p");
-    EXPECT_TRUE(Ok(next.Answer()));
-    EXPECT_NE(StateOf(waiter), 'T');
-    ::kill(acquire, SIGCONT);
-    next.Do("release p");
-    EXPECT_EQ(Must(shell.ReadLine()), "acquired");
-    shell.CloseInput();
-    EXPECT_EQ(shell.Wait(), 0);
-    holder.Quit();
-    next.Quit();
-  }
-}
-
-TEST_F(StoppedWaitersTest, EndOfOwnerEndsWaitOfStoppedAcquire) {
-  Actor holder(daemon_);
-  holder.Do("acquire p");
-  Subprocess owner = Subprocess::Start({.argv = {"/bin/cat"}});
-  Subprocess acquire = Subprocess::Start(
-      {.argv = {ProgramPath("client/cli/berth"), "acquire", "--quiet", "--json", "--owner", absl::StrCat(owner.pid())},
-       .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"}});
-  ASSERT_TRUE(WaitersBecome(1));
-  ::kill(acquire.pid(), SIGSTOP);
-  ASSERT_TRUE(Eventually([&] { return FirstWaiterIsStopped(); }));
-  owner.CloseInput();
-  owner.Wait();
-  EXPECT_TRUE(WaitersBecome(0));
-  ::kill(acquire.pid(), SIGCONT);
-  acquire.Wait();
-  holder.Quit();
 }
 
 TEST_F(StoppedWaitersTest, SdkGangsAndPlansOfStoppedProcessAreSkipped) {
