@@ -45,6 +45,17 @@ ssize_t WithoutSignal(Write write) {
   return written;
 }
 
+// Whether write(2) accepts the fd. The read end of a pipe, opened again for writing, would accept text that the pipe's
+// reader then gets.
+bool IsForWriting(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0) return false;
+  const int mode = flags & O_ACCMODE;
+  if (mode == O_WRONLY || mode == O_RDWR) return true;
+  errno = EBADF;
+  return false;
+}
+
 bool IsTerminal(int fd, const struct stat& file) { return S_ISCHR(file.st_mode) && ::isatty(fd) != 0; }
 
 // Opens the pipe or terminal at `fd` again. The permissions of another user's can prevent that.
@@ -86,7 +97,7 @@ ssize_t PwriteWithoutSignal(int fd, const void* data, size_t size, off_t offset)
 
 ssize_t WriteWithoutBlocking(int fd, const void* data, size_t size) {
   struct stat file;
-  if (::fstat(fd, &file) < 0) return -1;
+  if (!IsForWriting(fd) || ::fstat(fd, &file) < 0) return -1;
   if (S_ISSOCK(file.st_mode)) return ::send(fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
   if ((file.st_mode & S_IFMT) == 0) {
     errno = EINVAL;
@@ -98,7 +109,7 @@ ssize_t WriteWithoutBlocking(int fd, const void* data, size_t size) {
 
 void MakeOwnNonBlocking(int fd) {
   struct stat file;
-  if (::fstat(fd, &file) < 0 || (!S_ISFIFO(file.st_mode) && !IsTerminal(fd, file))) return;
+  if (!IsForWriting(fd) || ::fstat(fd, &file) < 0 || (!S_ISFIFO(file.st_mode) && !IsTerminal(fd, file))) return;
   if (const UniqueFd own = Reopen(fd, file)) ::dup2(own.get(), fd);
 }
 

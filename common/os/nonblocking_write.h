@@ -17,12 +17,12 @@ ssize_t PwriteWithoutSignal(int fd, const void* data, size_t size, off_t offset)
 
 // As WriteWithoutSignal(), and never waits for the reader: writes the part for which a pipe, a terminal or a socket has
 // capacity. Returns -1 with EAGAIN if it has none. Files and block devices are written as by write(2). Refuses an fd
-// that is no file, such as an eventfd, with EINVAL.
+// that is not open for writing with EBADF, and one that is no file, such as an eventfd, with EINVAL.
 ssize_t WriteWithoutBlocking(int fd, const void* data, size_t size);
 
 // Opens the pipe or terminal at `fd` again, non-blocking, under the same fd number. No later write of this process or
-// its children then blocks there, whatever code writes. Leaves any other fd, and one that cannot be opened again, as it
-// is.
+// its children then blocks there, whatever code writes. Leaves any other fd as it is, also one that is not open for
+// writing or cannot be opened again.
 void MakeOwnNonBlocking(int fd);
 
 }  // namespace berth

@@ -2,8 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
@@ -52,6 +56,7 @@ TEST_F(NonblockingWriteTest, NoOutputDelaysOrSignalsWriter) {
       EXPECT_TRUE(!output.full || error == EAGAIN) << error;
     }
     EXPECT_EQ(::fcntl(output.fd.get(), F_GETFL), flags);
+    if (!output.takes && !output.full) EXPECT_EQ(Drain(output), "");
     sigset_t pending, blocked;
     ::sigpending(&pending);
     EXPECT_NE(::sigisemptyset(&pending), 0);
@@ -123,6 +128,33 @@ TEST_F(NonblockingWriteTest, OwnDescriptionLeavesSharedFlags) {
     EXPECT_EQ(::fcntl(fd.get(), F_GETFD), 0);
     const bool can_be_opened = !absl::StrContains(output.name, "socket") && !absl::StrContains(output.name, "side");
     EXPECT_EQ((::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) != 0, can_be_opened || (shared & O_NONBLOCK) != 0);
+  }
+}
+
+// Opened again for writing, each of them would take text.
+TEST_F(NonblockingWriteTest, FdForReadingIsNeverOpenedForWriting) {
+  const std::string fifo = folder_ + "/mine";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  int terminal, program;
+  ASSERT_EQ(::openpty(&terminal, &program, nullptr, nullptr, nullptr), 0);
+  const UniqueFd sides[] = {UniqueFd(terminal), UniqueFd(program)};
+  const UniqueFd reader(::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  for (const std::string& path : {fifo, absl::StrCat("/proc/self/fd/", program)}) {
+    for (const int flags : {O_RDONLY | O_NONBLOCK | O_NOCTTY, O_PATH}) {
+      SCOPED_TRACE(absl::StrCat(path, " ", flags));
+      const UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC));
+      ASSERT_TRUE(fd) << errno;
+      const int before = ::fcntl(fd.get(), F_GETFL);
+      EXPECT_EQ(WriteWithoutBlocking(fd.get(), kLine.data(), kLine.size()), -1);
+      EXPECT_EQ(errno, EBADF);
+      MakeOwnNonBlocking(fd.get());
+      EXPECT_EQ(::fcntl(fd.get(), F_GETFL), before);
+      EXPECT_EQ(::write(fd.get(), kLine.data(), kLine.size()), -1);
+    }
+  }
+  for (const int fd : {reader.get(), terminal}) {
+    pollfd ready = {.fd = fd, .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&ready, 1, 0), 0);
   }
 }
 

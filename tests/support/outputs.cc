@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pty.h>
 #include <sys/eventfd.h>
@@ -58,6 +59,29 @@ Output Pipe(std::string name) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) < 0) Fatal(OsError("pipe2", errno), name);
   return {.name = std::move(name), .fd = UniqueFd(ends[1]), .reader = UniqueFd(ends[0])};
+}
+
+// The end of a pipe from which another program reads.
+Output Input(Output output) {
+  output.fd.reset(::fcntl(output.reader.get(), F_DUPFD_CLOEXEC, 0));
+  if (!output.fd) Fatal(OsError("dup", errno), output.name);
+  return output;
+}
+
+Output TcpSocket(std::string name) {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::bind(listener.get(), any, size) < 0 || ::listen(listener.get(), 1) < 0 ||
+      ::getsockname(listener.get(), any, &size) < 0 || ::connect(fd.get(), any, size) < 0) {
+    Fatal(OsError("connect", errno), name);
+  }
+  UniqueFd reader = Opened(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC), name);
+  return {.name = std::move(name), .fd = std::move(fd), .reader = std::move(reader)};
 }
 
 Output Socket(std::string name, int type) {
@@ -149,11 +173,15 @@ std::vector<Output> MakeOutputs(const std::string& folder) {
   std::vector<Output> all;
   all.push_back(Taking(Pipe("pipe")));
   all.push_back(Taking(Socket("socket", SOCK_STREAM)));
+  all.push_back(Taking(Socket("datagram socket", SOCK_DGRAM)));
+  all.push_back(Taking(TcpSocket("TCP socket")));
   all.push_back(Taking(Terminal("terminal")));
   all.push_back(BackgroundTerminal("terminal with TOSTOP, from the background"));
   all.push_back({.name = "closed", .closed = true});
   all.push_back({.name = "full disk", .fd = Opened(::open("/dev/full", O_WRONLY | O_CLOEXEC), "/dev/full")});
   all.push_back({.name = "read-only", .fd = Opened(::open("/dev/zero", O_RDONLY | O_CLOEXEC), "/dev/zero")});
+  all.push_back(Input(Pipe("read end of a pipe")));
+  all.push_back(Input(Fifo("read end of a FIFO", absl::StrCat(folder, "/input"))));
   all.push_back({.name = "folder", .fd = Opened(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), "/")});
   all.push_back(LimitedFile("file at its size limit", absl::StrCat(folder, "/limited")));
   all.push_back(Filled(Pipe("full pipe")));
@@ -162,12 +190,14 @@ std::vector<Output> MakeOutputs(const std::string& folder) {
   all.push_back(Filled(Fifo("full FIFO", absl::StrCat(folder, "/fifo"))));
   all.push_back(Filled(Socket("full socket", SOCK_STREAM)));
   all.push_back(Filled(Socket("full packet socket", SOCK_SEQPACKET)));
+  all.push_back(Filled(Socket("full datagram socket", SOCK_DGRAM)));
   all.push_back(Filled(Terminal("full terminal")));
   all.push_back(StoppedTerminal("stopped terminal"));
   all.push_back(TerminalsOtherSide("full terminal, other side"));
   all.push_back(Abandoned(Pipe("pipe without a reader")));
   all.push_back(Abandoned(Fifo("FIFO without a reader", absl::StrCat(folder, "/left"))));
   all.push_back(Abandoned(Socket("socket without a peer", SOCK_STREAM)));
+  all.push_back(Abandoned(Socket("datagram socket without a peer", SOCK_DGRAM)));
   all.push_back(Abandoned(Terminal("hung-up terminal")));
   all.push_back(FullCounter("full eventfd"));
   return all;
@@ -183,12 +213,13 @@ std::vector<Output> MakeOutputs(const std::string& folder, const std::vector<std
 std::string Drain(const Output& output) {
   if (output.full && ::isatty(output.fd.get()) != 0) ::tcflow(output.fd.get(), TCOON);
   std::string text;
-  char buffer[4096];
+  // As long as a datagram can be.
+  std::vector<char> buffer(256 << 10);
   pollfd ready = {.fd = output.reader.get(), .events = POLLIN, .revents = 0};
   while (::poll(&ready, 1, 0) > 0) {
-    const ssize_t got = ::read(output.reader.get(), buffer, sizeof(buffer));
+    const ssize_t got = ::read(output.reader.get(), buffer.data(), buffer.size());
     if (got <= 0) break;
-    text.append(buffer, static_cast<size_t>(got));
+    text.append(buffer.data(), static_cast<size_t>(got));
   }
   return text;
 }

@@ -16,7 +16,7 @@ struct Output {
   // SubprocessOptions::error_fd of the program, unless `closed`.
   UniqueFd fd;
   bool closed = false;
-  // The other end, where a test can read what the program wrote; empty for none.
+  // Where a test can read what the program wrote: the other end, or another program's input; empty for none.
   UniqueFd reader;
   // Words of a program that makes a further condition true and then starts the words after it.
   std::vector<std::string> launcher;

@@ -38,6 +38,7 @@
 #include "client/sdk/transport/session_entry.h"
 #include "common/mutex.h"
 #include "common/notification.h"
+#include "common/os/nonblocking_write.h"
 #include "common/os/os_error.h"
 #include "common/os/process_state.h"
 #include "common/status_macros.h"
@@ -104,16 +105,15 @@ void CloseInherited(const HolderTask& task) {
   ::close_range(static_cast<unsigned>(next), ~0U, 0);
 }
 
-// Detaches from the owner's terminal, pipes and working directory. With `say`, a terminal on stderr stays, reopened in
-// non-blocking mode so that a write never blocks.
+// Detaches from the owner's terminal, pipes and working directory. With `say`, a terminal on stderr stays, unless a
+// write to it could block.
 void Detach(bool say) {
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  UniqueFd terminal;
-  if (say && ::isatty(STDERR_FILENO) != 0) {
-    terminal = UniqueFd(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  }
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) ::dup2(null.get(), fd);
-  ::dup2(terminal ? terminal.get() : null.get(), STDERR_FILENO);
+  const bool terminal = say && ::isatty(STDERR_FILENO) != 0;
+  if (terminal) MakeOwnNonBlocking(STDERR_FILENO);
+  const bool blocks = (::fcntl(STDERR_FILENO, F_GETFL) & O_NONBLOCK) == 0;
+  if (!terminal || blocks) ::dup2(null.get(), STDERR_FILENO);
   [[maybe_unused]] const int moved = ::chdir("/");
 }
 

@@ -83,6 +83,8 @@ class NoticesTest : public ::testing::Test {
     SCOPED_TRACE(one.output.name);
     EXPECT_EQ(one.process.Wait(), code);
     EXPECT_EQ(::fcntl(one.output.fd.get(), F_GETFL), one.flags);
+    // Nothing becomes input of a program.
+    if (!one.output.takes && !one.output.full) EXPECT_EQ(Drain(one.output), "");
     if (!one.output.takes || line.empty()) return;
     std::string read;
     EXPECT_TRUE(Eventually([&] {
