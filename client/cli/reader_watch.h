@@ -19,9 +19,13 @@ namespace berth::cli {
 
 class ReaderWatch {
  public:
-  // Watches stdout: the readers of a pipe, the other end of a socket, the terminal's side of a terminal. A file always
-  // has readers, and so has a TCP socket until its connection ends. When the last reader has gone, sends SIGPIPE to
-  // this process. If the process ignores SIGPIPE, cancels cancellation().
+  // Watches stdout: the readers of a pipe, the other end of a socket, the terminal's side of a terminal. When the last
+  // reader has gone, sends SIGPIPE to this process. If the process ignores SIGPIPE, cancels cancellation().
+  //
+  // A file always has readers. A TCP peer that closes its socket sends the same as one that only stops sending and
+  // still reads. So TCP's keepalive, which this sets on the socket from then on, finds the end: a Linux peer's kernel
+  // forgets the socket after 60 s (tcp_fin_timeout). The end of a datagram socket's peer is not seen before the next
+  // write.
   static absl::StatusOr<std::unique_ptr<ReaderWatch>> Start();
   ReaderWatch(const ReaderWatch&) = delete;
   ReaderWatch& operator=(const ReaderWatch&) = delete;

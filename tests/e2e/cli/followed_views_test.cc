@@ -1,6 +1,8 @@
 // Views that wait for news end with the reader of their output, though nothing new comes.
 
 #include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -8,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +50,31 @@ Ends MakeEnds(Kind kind) {
   if (made < 0) Fatal(OsError("output", errno), "view");
   for (const int fd : ends) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   return {.reader = UniqueFd(ends[0]), .program = UniqueFd(ends[1])};
+}
+
+Ends MakeTcpEnds() {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  Ends ends;
+  ends.program.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::bind(listener.get(), any, size) < 0 || ::listen(listener.get(), 1) < 0 ||
+      ::getsockname(listener.get(), any, &size) < 0 || ::connect(ends.program.get(), any, size) < 0) {
+    Fatal(OsError("connect", errno), "view");
+  }
+  ends.reader.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  return ends;
+}
+
+// Returns the number of TCP segments that the socket has received.
+uint32_t SegmentsTo(int socket) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  EXPECT_EQ(::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size), 0);
+  return info.tcpi_segs_in;
 }
 
 // Ends the reader.
@@ -133,6 +161,34 @@ TEST_F(FollowedViewsTest, ViewReportsWhyItCannotPrint) {
     const std::string text = view.ReadAll();
     EXPECT_TRUE(absl::StrContains(text, row.error)) << text;
     EXPECT_EQ(view.Wait(), 1);
+  }
+}
+
+// Neither a close nor a shutdown for writing is visible as such: both arrive as the end of the peer's data.
+TEST_F(FollowedViewsTest, ViewEndsWithTcpPeerButNotWithItsData) {
+  for (const bool closes : {true, false}) {
+    SCOPED_TRACE(closes);
+    Ends ends = MakeTcpEnds();
+    Subprocess process = Start({"devices", "--watch", "--json"}, ends, "");
+    AwaitOutput(ends);
+    if (closes) {
+      // The kernel forgets the closed socket sooner than by default.
+      const int seconds = 1;
+      ASSERT_EQ(::setsockopt(ends.reader.get(), IPPROTO_TCP, TCP_LINGER2, &seconds, sizeof(seconds)), 0);
+      ends.reader.reset();
+      EXPECT_EQ(process.Wait(), 128 + SIGPIPE);
+      continue;
+    }
+    ASSERT_EQ(::shutdown(ends.reader.get(), SHUT_WR), 0);
+    const uint32_t before = SegmentsTo(ends.reader.get());
+    // The acknowledgement, and two questions whether the peer's socket exists.
+    ASSERT_TRUE(Eventually([&] { return SegmentsTo(ends.reader.get()) >= before + 3; }));
+    ASSERT_TRUE(Ok(daemon_.inspector().DrainDevice(0, "test")));
+    AwaitOutput(ends);
+    EXPECT_FALSE(process.IsGone());
+    ASSERT_TRUE(Ok(daemon_.inspector().UndrainDevice(0)));
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.Wait(), 128 + SIGTERM);
   }
 }
 
