@@ -16,9 +16,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "common/cuda/driver_code.h"
 #include "common/cuda/driver_functions.h"
+#include "common/cuda/loader_folders.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #ifdef BERTH_HAVE_CUDA_HEADERS
@@ -38,13 +38,7 @@ constexpr char kNotInstalled[] = "not_installed";
 // Returns a link of the library's name whose target is missing, as during an update of the driver; empty if there is
 // none. The loader reports such a link as a library that is not there.
 std::string FindBrokenLink() {
-  std::vector<std::string> folders = {"/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
-                                      "/usr/lib", "/usr/local/nvidia/lib64"};
-  if (const char* const path = ::getenv("LD_LIBRARY_PATH")) {
-    const std::vector<std::string> first = absl::StrSplit(path, absl::ByAnyChar(":;"), absl::SkipEmpty());
-    folders.insert(folders.begin(), first.begin(), first.end());
-  }
-  for (const std::string& folder : folders) {
+  for (const std::string& folder : LoaderFolders()) {
     std::string link = absl::StrCat(folder, "/libcuda.so.1");
     struct stat entry = {};
     if (::lstat(link.c_str(), &entry) == 0 && S_ISLNK(entry.st_mode) && ::stat(link.c_str(), &entry) < 0) return link;
