@@ -23,6 +23,7 @@
 #include "common/command_line.h"
 #include "common/label.h"
 #include "common/terminal_text.h"
+#include "daemon/base/stderr_log.h"
 
 namespace berth {
 namespace {
@@ -207,7 +208,7 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
     std::ostringstream out, err;
     const bool answered = app.exit(error, out, err) == 0;
     std::cout << ToTerminal(out.str());
-    std::cerr << ToTerminal(err.str());
+    StderrLog().Write(ToTerminal(err.str()));
     return answered ? 0 : 1;
   }
   MakeAbsolute(&options->folder);

@@ -110,6 +110,18 @@ INSTANTIATE_TEST_SUITE_P(Outputs, EachLogReaderTest, ::testing::ValuesIn(Names()
   return absl::StrReplaceAll(info.param, {{" ", "_"}, {"-", "_"}, {",", ""}});
 });
 
+TEST_F(LogReaderTest, UsageErrorWaitsForNoReader) {
+  for (const Output& output : MakeOutputs(absl::StrCat(folder_, "/", ++outputs_))) {
+    SCOPED_TRACE(output.name);
+    std::vector<std::string> argv = output.launcher;
+    argv.insert(argv.end(), {ProgramPath("daemon/berthd"), "--no-such-option"});
+    Subprocess berthd = Subprocess::Start({.argv = argv, .error_fd = output.error_fd(), .of_operator = true});
+    EXPECT_EQ(berthd.Wait(), 1);
+    // The end of its session can take a terminal's last line with it.
+    if (output.takes && output.launcher.empty()) ExpectInLog(output, "--no-such-option");
+  }
+}
+
 TEST_F(LogReaderTest, LeftOutLinesAreReportedOnceReaderReturns) {
   // A broker logs a line for each pool at its start.
   std::string config;
