@@ -10,6 +10,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/os/nonblocking_write.h"
+#include "common/os/stack_limit.h"
 #include "daemon/base/control_signals.h"
 #include "daemon/base/standard_fds.h"
 #include "daemon/config/options.h"
@@ -34,6 +35,16 @@ void HandleWantOfMemory() { std::set_new_handler(EndWithoutMemory); }
 // Run before the libraries' initializers, which allocate memory, and take longer than the rest of the start.
 __attribute__((section(".preinit_array"), used)) void (*g_before_initializers[])() = {
     &HandleWantOfMemory, &berth::BlockControlSignals, &berth::OpenStandardFds};
+
+// Further initializers need a part of the stack.
+[[gnu::constructor(101)]] void RefuseSmallStack() {
+  char why[128] = "";
+  if (!berth::LacksStack(why, sizeof(why))) return;
+  char text[192];
+  const int size = snprintf(text, sizeof(text), "berthd: %s, or LimitSTACK= of the service\n", why);
+  berth::WriteWithoutBlocking(STDERR_FILENO, text, static_cast<size_t>(size));
+  ::_exit(1);
+}
 
 }  // namespace
 

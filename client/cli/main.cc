@@ -28,6 +28,7 @@
 #include "client/cli/verbs/probe.h"
 #include "common/command_line.h"
 #include "common/os/nonblocking_write.h"
+#include "common/os/stack_limit.h"
 #include "common/version.h"
 #include "grpc/support/log.h"
 
@@ -132,6 +133,16 @@ void LogOfGrpc(gpr_log_func_args* line) {
   char answer[64];
   const int size = ::snprintf(answer, sizeof(answer), "berth %s\n", kVersion);
   if (::write(STDOUT_FILENO, answer, static_cast<size_t>(size)) == size) ::_exit(0);
+}
+
+// The static initializers of libraries need a part of the stack.
+[[gnu::constructor(101)]] void RefuseSmallStack() {
+  char why[128] = "";
+  if (!LacksStack(why, sizeof(why))) return;
+  char text[160];
+  const int size = ::snprintf(text, sizeof(text), "berth: %s\n", why);
+  WriteWithoutBlocking(STDERR_FILENO, text, static_cast<size_t>(size));
+  ::_exit(kRunFailed);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "common/os/os_error.h"
 #include "common/os/proc_file.h"
+#include "common/os/stack_limit.h"
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
 
@@ -108,14 +109,7 @@ int TryMemory(size_t bytes) {
 }
 
 // Returns whether the memory limits leave another stack.
-bool HasCapacityForStack() {
-  pthread_attr_t attributes;
-  size_t bytes = 0;
-  ::pthread_attr_init(&attributes);
-  ::pthread_attr_getstacksize(&attributes, &bytes);
-  ::pthread_attr_destroy(&attributes);
-  return TryMemory(bytes) == 0;
-}
+bool HasCapacityForStack() { return TryMemory(StackBytes()) == 0; }
 
 // Idle threads that only occupy resources. The C library reuses their stacks and heaps for later threads. The threads
 // use the C library's locks: abseil's allocate memory for each thread, and abort without it.
@@ -219,6 +213,8 @@ absl::Status NotStarted(absl::string_view what, int error) {
 int GrpcThreads() { return static_cast<int>(std::clamp<int64_t>(::sysconf(_SC_NPROCESSORS_CONF), 2, 32)) + 5; }
 
 absl::Status CheckCapacity(absl::string_view purpose, const ProcessNeeds& needs) {
+  char why[128];
+  if (LacksStack(why, sizeof(why))) return absl::ResourceExhaustedError(absl::StrCat(purpose, ": ", why));
   BERTH_RETURN_IF_ERROR(CheckFds(purpose, needs.fds));
   const bool memory_is_limited = LimitOf(RLIMIT_AS) != RLIM_INFINITY || LimitOf(RLIMIT_DATA) != RLIM_INFINITY;
   if (!memory_is_limited && !MayLackThreads(static_cast<uint64_t>(needs.threads))) return absl::OkStatus();

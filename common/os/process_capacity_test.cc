@@ -1,5 +1,6 @@
 #include "common/os/process_capacity.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -8,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/os/stack_limit.h"
 #include "common/os/testing/free_fds.h"
 #include "common/thread.h"
 #include "gmock/gmock.h"
@@ -47,6 +49,22 @@ class FreeMemory {
   const __rlimit_resource resource_;
   rlimit before_;
 };
+
+TEST(ProcessCapacityTest, TooSmallStacksAreAnErrorNamingLimit) {
+  pthread_attr_t before, smaller;
+  ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(::pthread_attr_init(&smaller), 0);
+  for (const size_t bytes : {kMinStackBytes, kMinStackBytes - 4096}) {
+    ASSERT_EQ(::pthread_attr_setstacksize(&smaller, bytes), 0);
+    ASSERT_EQ(::pthread_setattr_default_np(&smaller), 0);
+    const absl::Status status = CheckCapacity("it", {});
+    EXPECT_EQ(status.ok(), bytes == kMinStackBytes);
+    if (status.ok()) continue;
+    EXPECT_TRUE(absl::IsResourceExhausted(status));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("RLIMIT_STACK: ulimit -s"));
+  }
+  EXPECT_EQ(::pthread_setattr_default_np(&before), 0);
+}
 
 TEST(ProcessCapacityTest, TooFewFdsAreAnErrorNamingLimit) {
   absl::Status enough;

@@ -262,6 +262,7 @@ bool NamesLimit(absl::string_view text) {
   return absl::StrContains(text, "RLIMIT_NPROC") || absl::StrContains(text, "RLIMIT_AS") ||
          absl::StrContains(text, "RLIMIT_DATA") ||
          absl::StrContains(text, "RLIMIT_NOFILE") || absl::StrContains(text, "RLIMIT_FSIZE") ||
+         absl::StrContains(text, "RLIMIT_STACK") ||
          absl::StrContains(text, "pids.max");
 }
 
@@ -388,6 +389,49 @@ TEST_F(LimitsTest, DaemonStartsOrNamesTheLimit) {
     std::cerr << "berthd, " << limit.name << ": " << lacked << " values are too small from " << floor << " on"
               << std::endl;
   }
+}
+
+// A process whose stack overflows would die of SIGSEGV.
+TEST_F(LimitsTest, ProcessesWithSmallStacksSucceedOrNameTheLimit) {
+#ifdef BERTH_SANITIZED
+  GTEST_SKIP() << "a sanitizer takes more than a limit leaves";
+#endif
+  const Limit limit = {"Stack", "--stack", nullptr, {}};
+  TestDaemon daemon;
+  const std::vector<std::string> environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder())};
+  for (uint64_t kib = 32; kib <= 192; kib += TriesEach() ? 16 : 32) {
+    const bool enough = kib >= 128;
+    SCOPED_TRACE(absl::StrCat(kib, " KiB"));
+    for (const Subject& subject : Subjects()) {
+      // The test's own program has no check before its start.
+      if (!subject.input.empty() && kib < 64) continue;
+      if (subject.name == "RunTree") continue;
+      std::vector<std::string> argv = {ProgramPath(subject.program)};
+      argv.insert(argv.end(), subject.words.begin(), subject.words.end());
+      const Outcome outcome = Run(Limited(limit, kib << 10, argv), environment, subject.input);
+      EXPECT_TRUE(enough ? Succeeded(subject, outcome) : Lacked(subject, outcome))
+          << subject.name << ": code " << outcome.code << "\n" << outcome.output << outcome.errors;
+      if (enough && subject.after != nullptr) subject.after(outcome.output);
+    }
+    const std::string run = absl::StrCat(folder_, "/run", kib);
+    const std::string errors = absl::StrCat(run, ".errors");
+    Subprocess berthd = Subprocess::Start(
+        {.argv = Limited(limit, kib << 10,
+                         {ProgramPath("daemon/berthd"), "--backend=host", absl::StrCat("--folder=", run)}),
+         .environment = {"BERTH_SESSION"},
+         .errors = errors,
+         .of_operator = true});
+    if (enough) {
+      EXPECT_TRUE(Eventually([&] {
+        return Run({ProgramPath("client/cli/berth"), absl::StrCat("--folder=", run), "status"}, {}, {}).code == 0;
+      }));
+      berthd.Signal(SIGTERM);
+    }
+    EXPECT_EQ(berthd.Wait(), enough ? 0 : 1);
+    EXPECT_EQ(NamesLimit(ReadText(errors)), !enough) << ReadText(errors);
+    EXPECT_FALSE(absl::StrContains(ReadText(errors), "signal 11")) << ReadText(errors);
+  }
+  daemon.ExpectAccountsBack();
 }
 
 // The limit also applies to blocks of host memory, to pages shared with clients, and to the ledger.
