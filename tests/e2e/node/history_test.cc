@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -18,6 +19,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "berth/v1/device.pb.h"
 #include "berth/v1/history.pb.h"
 #include "berth/v1/permit.pb.h"
@@ -68,11 +72,12 @@ class HistoryTest : public ::testing::Test {
   TestDaemonOptions Options(const std::string& config = "") const {
     return {.flags = {absl::StrCat("--state=", state_)}, .config = config};
   }
-  // Returns the output of `berth history` with these words, with its errors, and its exit code.
-  static std::pair<std::string, int> Run(const TestDaemon& daemon, const std::string& words) {
+  // Returns the output of `berth history` with these words, with its errors, and its exit code. `zone`: as in TZ.
+  static std::pair<std::string, int> Run(const TestDaemon& daemon, const std::string& words,
+                                         const std::string& zone = "UTC") {
     Subprocess command = Subprocess::Start(
         {.argv = {"/bin/sh", "-c", absl::StrCat("\"$0\" history ", words, " 2>&1"), ProgramPath("client/cli/berth")},
-         .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()), "BERTH_SESSION"}});
+         .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()), absl::StrCat("TZ=", zone), "BERTH_SESSION"}});
     std::string text = command.ReadAll();
     return {text, command.Wait()};
   }
@@ -137,6 +142,47 @@ TEST_F(HistoryTest, EachLeaseIsRecordedWithHolderAndEnd) {
   EXPECT_EQ(Run(daemon, "--since yesterday").second, 64);
   EXPECT_EQ(Run(daemon, "--kind gpu").second, 64);
   EXPECT_EQ(Run(daemon, "--limit 0").second, 64);
+  daemon.ExpectAccountsBack();
+}
+
+TEST_F(HistoryTest, ShownTimeIsReadInEachForm) {
+  TestDaemon daemon(Options());
+  Actor actor(daemon);
+  actor.Do("acquire p");
+  actor.Do("release p");
+  actor.Quit();
+  // A zone in which it is midday.
+  const int64_t hour = absl::ToUnixSeconds(absl::Now()) / 3600 % 24;
+  const absl::TimeZone zone = absl::FixedTimeZone(static_cast<int>(12 - hour) * 3600 + 1800);
+  const std::string name = zone.name();
+  const auto shows = [&](absl::string_view option, const std::string& time) {
+    const auto [text, code] = Run(daemon, absl::StrCat(option, " '", time, "'"), name);
+    EXPECT_EQ(code, 0) << option << " " << time << "\n" << text;
+    return absl::StrContains(text, "released");
+  };
+  const std::string text = Run(daemon, "", name).first;
+  // The first column of the row below the heading.
+  const std::string row = text.substr(text.find('\n') + 1);
+  const std::string shown = row.substr(0, row.find("  "));
+  absl::Time granted;
+  ASSERT_TRUE(absl::ParseTime("%Y-%m-%d %H:%M:%S%Ez", shown, &granted, nullptr)) << text;
+  EXPECT_LT(absl::Now() - granted, absl::Hours(1));
+  EXPECT_TRUE(shows("--since", shown));
+  for (const char* const form : {"%Y-%m-%d %H:%M:%S%Ez", "%Y-%m-%dT%H:%M:%S%Ez", "%Y-%m-%d %H:%M:%S",
+                                 "%Y-%m-%dT%H:%M:%S", "@%s"}) {
+    const auto at = [&](absl::Duration after) { return absl::FormatTime(form, granted + after, zone); };
+    EXPECT_TRUE(shows("--since", at(absl::ZeroDuration()))) << form;
+    EXPECT_FALSE(shows("--since", at(absl::Hours(1)))) << form;
+    EXPECT_TRUE(shows("--until", at(absl::Seconds(1)))) << form;
+    EXPECT_FALSE(shows("--until", at(-absl::Seconds(1)))) << form;
+  }
+  const auto day = [&](int days) { return absl::FormatTime("%Y-%m-%d", granted + absl::Hours(24 * days), zone); };
+  for (const std::string& time : {day(0), std::string("today"), std::string("1d")}) {
+    EXPECT_TRUE(shows("--since", time)) << time;
+    EXPECT_FALSE(shows("--until", time)) << time;
+  }
+  EXPECT_FALSE(shows("--since", day(1)));
+  EXPECT_TRUE(shows("--until", day(1)));
   daemon.ExpectAccountsBack();
 }
 
