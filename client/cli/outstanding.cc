@@ -17,7 +17,7 @@ namespace berth::cli {
 namespace {
 
 // Maximum number of permits that are listed individually.
-constexpr int kMostNamed = 16;
+constexpr size_t kMostNamed = 16;
 
 bool IsOn(const v1::Permit& permit, uint32_t device) {
   return permit.has_device() && permit.device().ordinal() == device;
@@ -27,14 +27,12 @@ bool IsOn(const v1::Permit& permit, uint32_t device) {
 
 absl::StatusOr<Outstanding> LookAtOutstanding(const Inspector& inspector, std::optional<uint32_t> device) {
   Outstanding out;
-  BERTH_ASSIGN_OR_RETURN(out.permits, inspector.ListPermits());
-  if (device.has_value()) {
-    auto& permits = *out.permits.mutable_permits();
-    permits.erase(std::remove_if(permits.begin(), permits.end(),
-                                 [&](const v1::Permit& permit) { return !IsOn(permit, *device); }),
-                  permits.end());
-    out.permits.clear_waiters();
+  BERTH_ASSIGN_OR_RETURN(const v1::ListPermitsResponse answer, inspector.ListPermits());
+  for (const v1::Permit& permit : answer.permits()) {
+    if (!device.has_value() || IsOn(permit, *device)) out.permits.push_back(permit);
   }
+  // The list of waiters may be cut.
+  if (!device.has_value()) out.waiting = answer.waiting_requests();
   BERTH_ASSIGN_OR_RETURN(const v1::ListBlocksResponse blocks, inspector.ListBlocks());
   for (const v1::Block& block : blocks.blocks()) {
     if (block.state() != v1::Block::LIVE || (device.has_value() && block.device() != *device)) continue;
@@ -50,18 +48,19 @@ std::string CountOf(uint64_t count, absl::string_view noun) {
 }
 
 std::string Describe(const Outstanding& out, absl::Time now) {
-  const v1::ListPermitsResponse& permits = out.permits;
   std::string text = absl::StrCat(
-      "out: ", CountOf(static_cast<uint64_t>(permits.permits_size()), "permit"), ", ",
-      CountOf(static_cast<uint64_t>(permits.waiters_size()), "waiting request"), ", ", CountOf(out.blocks, "block"),
-      " of ", FormatCount(out.bytes), out.named == 0 ? "" : absl::StrCat(" (", out.named, " named)"), "\n");
-  for (int i = 0; i < std::min(permits.permits_size(), kMostNamed); ++i) {
-    const v1::Permit& permit = permits.permits(i);
+      "out: ", CountOf(out.permits.size(), "permit"), ", ",
+      out.waiting.has_value() ? absl::StrCat(CountOf(*out.waiting, "waiting request"), ", ") : "",
+      CountOf(out.blocks, "block"), " of ", FormatCount(out.bytes),
+      out.named == 0 ? "" : absl::StrCat(" (", out.named, " named)"), "\n");
+  const size_t named = std::min(out.permits.size(), kMostNamed);
+  for (size_t i = 0; i < named; ++i) {
+    const v1::Permit& permit = out.permits[i];
     absl::StrAppend(&text, "  permit ", permit.id(), ": ", permit.units(), " of ", permit.pool(), ", held for ",
                     FormatSince(permit.grant_time(), now), " by ", FormatProcess(permit.process()),
                     permit.label().empty() ? "" : absl::StrCat(", label ", permit.label()), "\n");
   }
-  if (permits.permits_size() > kMostNamed) absl::StrAppend(&text, "  ", permits.permits_size() - kMostNamed, " more\n");
+  if (out.permits.size() > named) absl::StrAppend(&text, "  ", out.permits.size() - named, " more\n");
   return text;
 }
 

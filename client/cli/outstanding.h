@@ -6,29 +6,30 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "berth/v1/memory.pb.h"
-#include "berth/v1/permit.pb.h"
+#include "berth/v1/permit_resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 
 namespace berth::cli {
 
 struct Outstanding {
-  v1::ListPermitsResponse permits;
+  std::vector<v1::Permit> permits;
+  // Number of waiting requests; unset for a device, as another device may serve them.
+  std::optional<uint64_t> waiting;
   // Number of live blocks; number of those that are published under a name; bytes of the live blocks.
   uint64_t blocks = 0;
   uint64_t named = 0;
   uint64_t bytes = 0;
 
-  bool empty() const { return permits.permits().empty() && permits.waiters().empty() && blocks == 0; }
+  bool empty() const { return permits.empty() && waiting.value_or(0) == 0 && blocks == 0; }
 };
 
-// Reads the leases of all tenants, or with `device` only those on that device. With `device` waiters are omitted, as
-// another device may serve them. Requires: an operator's inspector.
+// Reads the leases of all tenants, or with `device` only those on that device. Requires: an operator's inspector.
 absl::StatusOr<Outstanding> LookAtOutstanding(const Inspector& inspector,
                                               std::optional<uint32_t> device = std::nullopt);
 

@@ -455,6 +455,10 @@ std::vector<WaiterView> Core::ListWaiters(const Caller& caller, absl::string_vie
   return managers_->permits.ListWaiters(caller, pool, most);
 }
 
+PermitCounts Core::CountPermits(const Caller& caller, absl::string_view pool) const {
+  return managers_->permits.CountPermits(caller, pool);
+}
+
 Page<BlockView> Core::ListBlocks(const Caller& caller, const PageRequest& page) const {
   return managers_->blocks.ListBlocks(caller, page);
 }

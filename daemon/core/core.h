@@ -454,6 +454,8 @@ class Core {
   // Lists waiters in queue order, at most `most`.
   std::vector<WaiterView> ListWaiters(const Caller& caller, absl::string_view pool,
                                       uint64_t most = UINT64_MAX) const;
+  // Counts what ListPermits() and ListWaiters() list without a limit.
+  PermitCounts CountPermits(const Caller& caller, absl::string_view pool) const;
   Page<BlockView> ListBlocks(const Caller& caller, const PageRequest& page = {}) const;
   // Oldest first.
   Page<StreamView> ListStreams(const Caller& caller, const PageRequest& page = {}) const;

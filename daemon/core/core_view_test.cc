@@ -204,6 +204,40 @@ TEST(CoreViewTest, WaiterListIsTruncatedToFirst) {
   EXPECT_EQ(h.core->ListWaiters(h.Admin(), "", 3).size(), 3u);
 }
 
+TEST(CoreViewTest, CountsCoverPermitsAndWaitersOfAllPages) {
+  CoreHarness h;
+  Peer a = h.Open(1000), b = h.Open(2000);
+  h.MustAcquire(a, {.pool = "gpu-tests", .units = 2, .holder_key = "all"});
+  h.MustAcquire(b, {.pool = "wide", .units = 3, .holder_key = "some"});
+  for (int i = 0; i < 5; ++i) h.Acquire(i < 2 ? a : b, One(std::to_string(i)));
+  const PermitCounts of_a = h.core->CountPermits(a.caller(), "");
+  ASSERT_EQ(of_a.pools.size(), 2u);
+  EXPECT_EQ(of_a.pools[0].pool, "gpu-tests");
+  EXPECT_EQ(of_a.pools[0].cap, 2u);
+  EXPECT_EQ(of_a.pools[0].all, (PoolUse::Counts{.units = 2, .holders = 1, .waiters = 5}));
+  EXPECT_EQ(of_a.pools[0].visible, (PoolUse::Counts{.units = 2, .holders = 1, .waiters = 2}));
+  EXPECT_EQ(of_a.pools[1].all, (PoolUse::Counts{.units = 3, .holders = 1}));
+  EXPECT_EQ(of_a.pools[1].visible, PoolUse::Counts());
+  EXPECT_EQ(of_a.waiting_requests, 2u);
+  const PermitCounts of_admin = h.core->CountPermits(h.Admin(), "wide");
+  ASSERT_EQ(of_admin.pools.size(), 1u);
+  EXPECT_EQ(of_admin.pools[0].visible, of_a.pools[1].all);
+  EXPECT_EQ(of_admin.waiting_requests, 0u);
+}
+
+TEST(CoreViewTest, WaitingGangCountsAsOneRequest) {
+  CoreHarness h;
+  Peer a = h.Open(1000), b = h.Open(2000);
+  h.MustAcquire(a, {.pool = "gpu-tests", .units = 2, .holder_key = "all"});
+  h.AcquireGang(b, {.members = {{.pool = "gpu-tests"}, {.pool = "wide"}}, .holder_key = "g"});
+  h.Acquire(a, One("1"));
+  EXPECT_EQ(h.core->CountPermits(a.caller(), "").waiting_requests, 1u);
+  EXPECT_EQ(h.core->CountPermits(b.caller(), "").waiting_requests, 1u);
+  EXPECT_EQ(h.core->CountPermits(h.Admin(), "").waiting_requests, 2u);
+  EXPECT_EQ(h.core->CountPermits(h.Admin(), "").pools[1].visible.waiters, 1u);
+  EXPECT_EQ(h.core->CountPermits(h.Admin(), "gpu-tests").waiting_requests, 2u);
+}
+
 TEST(CoreViewTest, UsageRowsAreBySessionAndLabel) {
   CoreHarness h;
   Peer a = h.Open();

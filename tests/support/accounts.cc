@@ -13,7 +13,7 @@ absl::StatusOr<Accounts> ReadAccounts(const Inspector& inspector) {
   Accounts accounts;
   BERTH_ASSIGN_OR_RETURN(const v1::ListPermitsResponse permits, inspector.ListPermits());
   accounts.permits = static_cast<uint64_t>(permits.permits_size());
-  accounts.waiters = static_cast<uint64_t>(permits.waiters_size());
+  for (const v1::PoolUse& pool : permits.pools()) accounts.waiters += pool.visible_waiters();
   BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse pools, inspector.ListPools());
   for (const v1::Pool& pool : pools.pools()) accounts.units += pool.out();
   BERTH_ASSIGN_OR_RETURN(const v1::ListSessionsResponse sessions, inspector.ListSessions());

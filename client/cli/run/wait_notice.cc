@@ -155,12 +155,14 @@ void WaitNotice::Run() {
     if (!wait.ok()) return;
     return Explain(*wait);
   }
-  // ListPermits() returns only the first waiters of a crowd.
+  // ListPermits() returns only the first waiters of a crowd. Without a crowd, the wait is over.
+  for (const v1::PoolUse& use : permits->pools()) {
+    if (use.visible_waiters() == static_cast<uint64_t>(permits->waiters_size())) return;
+  }
   const auto pools = inspector.ListPools();
   if (!pools.ok() || over()) return;
   for (const v1::Pool& pool : pools->pools()) {
-    if (pool.name() != pool_ || pool.waiters() <= static_cast<uint64_t>(permits->waiters_size())) continue;
-    Complain(DescribeCrowd(pool));
+    if (pool.name() == pool_) Complain(DescribeCrowd(pool));
   }
 }
 

@@ -46,27 +46,28 @@ std::string FormatHeld(const v1::Permit& permit, absl::Time now) {
                       permit.kept() ? " cached" : "");
 }
 
-// Returns one line for each pool selected by `selected` with units or waiters of other tenants; empty if there are
-// none.
-std::string Others(const v1::ListPoolsResponse& pools, const v1::ListPermitsResponse& own,
-                   const std::string& selected) {
+// Returns a line if the list of waiters is cut; empty if it is complete.
+std::string Omitted(const v1::ListPermitsResponse& answer) {
+  uint64_t waiters = 0;
+  for (const v1::PoolUse& pool : answer.pools()) waiters += pool.visible_waiters();
+  const auto listed = static_cast<uint64_t>(answer.waiters_size());
+  return waiters > listed ? absl::StrCat("the list shows ", listed, " of ", waiters, " waiters\n") : "";
+}
+
+// Returns one line for each pool with units or waiters that the caller may not see; empty if there are none.
+std::string Others(const v1::ListPermitsResponse& answer) {
   std::string text;
-  for (const v1::Pool& pool : pools.pools()) {
-    if (!selected.empty() && pool.name() != selected) continue;
-    uint64_t units = 0, waiters = 0;
-    for (const v1::Permit& permit : own.permits()) units += permit.pool() == pool.name() ? permit.units() : 0;
-    for (const v1::Waiter& waiter : own.waiters()) waiters += waiter.pool() == pool.name() ? 1 : 0;
-    // The pools were listed after the permits: some of the caller's own units may have returned meanwhile.
-    const uint64_t others = pool.out() > units ? pool.out() - units : 0;
-    const uint64_t waiting = pool.waiters() > waiters ? pool.waiters() - waiters : 0;
-    if (others == 0 && waiting == 0) continue;
-    absl::StrAppend(&text, "pool ", pool.name(), ": ", others, " of ", pool.cap(), " units are held by other tenants",
-                    waiting == 0 ? "" : absl::StrCat(", and ", waiting, " of their requests wait"), "\n");
+  for (const v1::PoolUse& pool : answer.pools()) {
+    const uint64_t units = pool.out() - pool.visible_out();
+    const uint64_t waiters = pool.waiters() - pool.visible_waiters();
+    if (units == 0 && waiters == 0) continue;
+    absl::StrAppend(&text, "pool ", pool.pool(), ": ", units, " of ", pool.cap(), " units are held by other tenants",
+                    waiters == 0 ? "" : absl::StrCat(", and ", waiters, " of their requests wait"), "\n");
   }
   return text;
 }
 
-std::string ForPeople(const v1::ListPermitsResponse& answer, Sight sight, const std::string& others, absl::Time now) {
+std::string ForPeople(const v1::ListPermitsResponse& answer, Sight sight, absl::Time now) {
   Table holders({{"PERMIT", Table::Align::kRight},
                  {"POOL"},
                  {"UNITS", Table::Align::kRight},
@@ -105,18 +106,14 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, Sight sight, const 
   }
   const std::string none = sight == Sight::kAll ? "no permits are out\n" : "no permits of yours are out\n";
   return absl::StrCat(holders.empty() ? none : holders.Format(),
-                      waiters.empty() ? "" : absl::StrCat("\n", waiters.Format()), others, LacksOthers(sight));
+                      waiters.empty() ? "" : absl::StrCat("\n", waiters.Format()), Omitted(answer), Others(answer),
+                      LacksOthers(sight));
 }
 
 ExitStatus List(const Globals& globals, const Options& options) {
   return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
     BERTH_ASSIGN_OR_RETURN(const v1::ListPermitsResponse answer, inspector.ListPermits(options.pool));
-    std::string others;
-    if (sight == Sight::kOwn && !globals.json) {
-      BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse pools, inspector.ListPools());
-      others = Others(pools, answer, options.pool);
-    }
-    return Show(globals, answer, [&] { return ForPeople(answer, sight, others, absl::Now()); });
+    return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
   });
 }
 

@@ -272,6 +272,8 @@ class PermitPool {
   const absl::flat_hash_map<Account, uint64_t>& out_by_tenant() const { return out_by_tenant_; }
   uint64_t WaitersOf(SessionId session) const { return queue_.CountOf(session); }
   using Wanted = absl::FunctionRef<bool(SessionId)>;
+  // Counts everything that is out or waits, and the part of the sessions that are `wanted`.
+  PoolUse CountUse(Wanted wanted) const;
   // Adds the permits with ids above `after` that are `wanted`, in the order of their grants, at most `most`.
   void AddPermits(PermitId after, uint64_t most, Wanted wanted, std::vector<PermitView>* views) const;
   // Adds all permits that are out.

@@ -90,6 +90,19 @@ uint64_t PermitPool::UnitsOf(SessionId session) const {
   return units;
 }
 
+PoolUse PermitPool::CountUse(Wanted wanted) const {
+  PoolUse use{.pool = config_.name,
+              .cap = config_.cap,
+              .all = {.units = out_, .holders = permits_.size(), .waiters = queue_.size()}};
+  for (const auto& [id, permit] : permits_) {
+    if (!wanted(permit.view.session)) continue;
+    use.visible.units += permit.view.units;
+    ++use.visible.holders;
+  }
+  use.visible.waiters = queue_.CountIf(wanted);
+  return use;
+}
+
 void PermitPool::AddPermits(PermitId after, uint64_t most, Wanted wanted,
                             std::vector<PermitView>* views) const {
   uint64_t added = 0;

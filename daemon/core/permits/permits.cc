@@ -380,10 +380,12 @@ Page<PoolView> Permits::ListPools(const PageRequest& page) const {
   return builder.Build();
 }
 
+bool Permits::MaySee(const Caller& caller, SessionId session) const {
+  return caller.sees_all() || core_.sessions.table().Find(session)->tenant == caller.tenant;
+}
+
 Page<PermitView> Permits::ListPermits(const Caller& caller, absl::string_view pool, const PageRequest& page) const {
-  const auto visible = [&](SessionId session) {
-    return caller.sees_all() || core_.sessions.table().Find(session)->tenant == caller.tenant;
-  };
+  const auto visible = [&](SessionId session) { return MaySee(caller, session); };
   // Pools are visited by name. Ids rise with the time of the grant, so the first permits of each pool include the first
   // overall.
   const uint64_t most = page.rows == UINT64_MAX ? page.rows : page.rows + 1;
@@ -403,14 +405,27 @@ Page<PermitView> Permits::ListPermits(const Caller& caller, absl::string_view po
 }
 
 std::vector<WaiterView> Permits::ListWaiters(const Caller& caller, absl::string_view pool, uint64_t most) const {
-  const auto visible = [&](SessionId session) {
-    return caller.sees_all() || core_.sessions.table().Find(session)->tenant == caller.tenant;
-  };
+  const auto visible = [&](SessionId session) { return MaySee(caller, session); };
   std::vector<WaiterView> views;
   for (const auto& [name, one] : pools_) {
     if (pool.empty() || pool == name) one.AddWaiters(most, visible, &views);
   }
   return views;
+}
+
+PermitCounts Permits::CountPermits(const Caller& caller, absl::string_view pool) const {
+  const auto visible = [&](SessionId session) { return MaySee(caller, session); };
+  PermitCounts counts;
+  for (const auto& [name, one] : pools_) {
+    if (!pool.empty() && pool != name) continue;
+    counts.pools.push_back(one.CountUse(visible));
+    counts.waiting_requests += counts.pools.back().visible.waiters;
+  }
+  if (!pool.empty()) return counts;
+  for (const auto& [request, gang] : gangs_.gangs()) {
+    if (visible(gang.requester.session)) counts.waiting_requests -= gang.parts.size() - 1;
+  }
+  return counts;
 }
 
 absl::Status Permits::CheckPermits() const {

@@ -53,6 +53,7 @@ class Permits final : public WaitPlace {
   Page<PoolView> ListPools(const PageRequest& page) const;
   Page<PermitView> ListPermits(const Caller& caller, absl::string_view pool, const PageRequest& page) const;
   std::vector<WaiterView> ListWaiters(const Caller& caller, absl::string_view pool, uint64_t most) const;
+  PermitCounts CountPermits(const Caller& caller, absl::string_view pool) const;
   void Acquire(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
                const AcquireRequest& request);
   void Release(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag, AcquisitionId acquisition);
@@ -142,6 +143,9 @@ class Permits final : public WaitPlace {
 
  private:
   friend class PermitTransaction;
+
+  // Returns whether the caller may see the session's permits and waiters. Requires: the session exists.
+  bool MaySee(const Caller& caller, SessionId session) const;
 
   struct OfferedGrant {
     SessionId session;

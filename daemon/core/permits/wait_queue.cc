@@ -499,6 +499,12 @@ absl::Time WaitQueue::next_deadline() const {
   return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first;
 }
 
+uint64_t WaitQueue::CountIf(absl::FunctionRef<bool(SessionId)> wanted) const {
+  uint64_t waiters = 0;
+  for (const auto& [session, count] : by_session_) waiters += wanted(session) ? count : 0;
+  return waiters;
+}
+
 void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
   for (const Ticket ticket : held_) {
     if (!visit(At(ticket))) return;

@@ -209,6 +209,8 @@ class WaitQueue {
     const auto found = by_session_.find(session);
     return found == by_session_.end() ? 0 : found->second;
   }
+  // Returns the number of waiters of the sessions that are `wanted`.
+  uint64_t CountIf(absl::FunctionRef<bool(SessionId)> wanted) const;
   // Visits the waiters in the order in which they would be taken if all fitted, as of the last step, until `visit`
   // returns false.
   void Walk(absl::FunctionRef<bool(const Waiter&)> visit) const;

@@ -147,6 +147,28 @@ struct PoolView {
   absl::Duration mean_hold;
 };
 
+// Use of a pool at one moment: by all tenants, and the part that a caller may see.
+struct PoolUse {
+  struct Counts {
+    uint64_t units = 0;
+    uint64_t holders = 0;
+    uint64_t waiters = 0;
+    friend bool operator==(const Counts&, const Counts&) = default;
+  };
+  std::string pool;
+  uint64_t cap = 0;
+  Counts all;
+  Counts visible;
+};
+
+// Counts of everything that ListPermits() and ListWaiters() would list without a limit.
+struct PermitCounts {
+  // By name.
+  std::vector<PoolUse> pools;
+  // Number of visible requests that wait. A gang waits in several pools and counts once.
+  uint64_t waiting_requests = 0;
+};
+
 // The device that a permit names.
 struct PlacedDevice {
   uint32_t ordinal = 0;

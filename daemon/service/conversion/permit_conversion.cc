@@ -229,6 +229,17 @@ void ToProto(const core::PoolView& view, v1::Pool* out) {
   out->set_stopped_waiters(view.stopped);
 }
 
+void ToProto(const core::PoolUse& use, v1::PoolUse* out) {
+  out->set_pool(use.pool);
+  out->set_cap(use.cap);
+  out->set_out(use.all.units);
+  out->set_holders(use.all.holders);
+  out->set_waiters(use.all.waiters);
+  out->set_visible_out(use.visible.units);
+  out->set_visible_holders(use.visible.holders);
+  out->set_visible_waiters(use.visible.waiters);
+}
+
 void ToProto(const core::PermitView& view, v1::Permit* out) {
   out->set_id(view.id.value());
   out->set_pool(view.pool);

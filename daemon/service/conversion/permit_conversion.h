@@ -18,6 +18,7 @@ namespace berth::v1 {
 class Permit;
 class PlacedDevice;
 class Pool;
+class PoolUse;
 class SetPoolRequest;
 class Stray;
 class Waiter;
@@ -42,6 +43,7 @@ void SetEnvironment(const std::vector<std::string>& uuids, google::protobuf::Map
 void ToProto(const core::PoolView& view, v1::Pool* out);
 // Converts all fields except the pool's name.
 void ToProto(const core::PoolChange& change, v1::SetPoolRequest* out);
+void ToProto(const core::PoolUse& use, v1::PoolUse* out);
 void ToProto(const core::PermitView& view, v1::Permit* out);
 // Sets Permit.stopped, for the first 256 processes. Reads /proc, so it is not called under the broker's lock.
 void MarkStopped(google::protobuf::RepeatedPtrField<v1::Permit>* permits);

@@ -110,10 +110,11 @@ std::unique_ptr<grpc::Service> MakeSessionService(const ServiceContext& context)
 
 namespace {
 
-// The permits and, with the first page, the waiters.
+// The permits and, with the first page, the waiters and the counts of both.
 struct Holders {
   core::Page<core::PermitView> permits;
   std::vector<core::WaiterView> waiters;
+  core::PermitCounts counts;
 };
 
 class PermitService final : public v1::PermitService::CallbackService {
@@ -190,13 +191,17 @@ class PermitService final : public v1::PermitService::CallbackService {
             BERTH_RETURN_IF_ERROR(core.GetPool(request->pool()).status());
           }
           Holders holders = {.permits = core.ListPermits(caller, request->pool(), *page)};
-          if (page->after == 0) holders.waiters = core.ListWaiters(caller, request->pool(), kMaxPageSize);
+          if (page->after > 0) return holders;
+          holders.waiters = core.ListWaiters(caller, request->pool(), page->rows);
+          holders.counts = core.CountPermits(caller, request->pool());
           return holders;
         },
         [&](const Holders& holders) {
           for (const core::PermitView& view : holders.permits) ToProto(view, response->add_permits());
           MarkStopped(response->mutable_permits());
           for (const core::WaiterView& view : holders.waiters) ToProto(view, response->add_waiters());
+          for (const core::PoolUse& use : holders.counts.pools) ToProto(use, response->add_pools());
+          response->set_waiting_requests(holders.counts.waiting_requests);
           response->set_next_page_token(NextPageToken(holders.permits));
         });
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -20,6 +21,7 @@
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
+#include "tests/support/wire/raw_client.h"
 
 namespace berth::testing {
 namespace {
@@ -146,6 +148,59 @@ TEST(SightTest, ListsShowAllOnlyToObserversAndOperators) {
   }
   EXPECT_EQ(berth.Show(daemon.folder(), 0, 0, {"permits"}), "no permits are out\n");
   daemon.ExpectAccountsBack();
+}
+
+// The list of waiters has at most a thousand; the counts around it have no such limit.
+TEST(SightTest, CountsIncludeWaitersThatListOmits) {
+  if (!IsRoot()) GTEST_SKIP() << "needs root: changes users";
+  // A process has at most 512 calls in progress.
+  constexpr size_t kActors = 3, kWaitersEach = 400, kWaiters = kActors * kWaitersEach;
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=2"}});
+  const CommandOfUsers berth;
+  Actor holder(daemon, {.uid = 1001}), other(daemon, {.uid = 1002});
+  for (const char* const key : {"a", "b"}) holder.Do(absl::StrCat("acquire ", key, " key=", key));
+  std::vector<Actor> crowd;
+  for (size_t i = 0; i < kActors; ++i) {
+    Actor& actor = crowd.emplace_back(daemon, ActorOptions{.uid = 1001});
+    for (size_t k = 0; k < kWaitersEach; ++k) actor.Do(absl::StrCat("async ", k, " key=", k));
+  }
+  other.Do("begin w");
+  ASSERT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == kWaiters + 1; }));
+
+  const std::string own = berth.Show(daemon.folder(), 1001, 1001, {"permits"});
+  EXPECT_TRUE(absl::StrContains(own, "\nthe list shows 1000 of 1200 waiters\n")) << own;
+  EXPECT_TRUE(absl::StrContains(
+      own, "\npool gpu-tests: 0 of 2 units are held by other tenants, and 1 of their requests wait\n"))
+      << own;
+  const std::string all = berth.Show(daemon.folder(), 0, 0, {"permits"});
+  EXPECT_TRUE(absl::StrContains(all, "\nthe list shows 1000 of 1201 waiters\n")) << all;
+  EXPECT_FALSE(absl::StrContains(all, "other tenants")) << all;
+  const std::string others = berth.Show(daemon.folder(), 1002, 1002, {"permits"});
+  EXPECT_TRUE(absl::StrContains(
+      others, "\npool gpu-tests: 2 of 2 units are held by other tenants, and 1200 of their requests wait\n"))
+      << others;
+  EXPECT_FALSE(absl::StrContains(others, " waiters\n")) << others;
+  const std::string stop = berth.Show(daemon.folder(), 0, 0, {"stop"});
+  EXPECT_TRUE(absl::StrContains(stop, "out: 2 permits, 1201 waiting requests, ")) << stop;
+
+  // Page by page: the first page has the counts.
+  RawClient client = RawClient::Open(daemon.folder(), "admin.sock");
+  v1::ListPermitsRequest list;
+  list.set_page_size(1);
+  const v1::ListPermitsResponse page = Must(client.Call(&v1::PermitService::Stub::ListPermits, list));
+  EXPECT_EQ(page.permits_size(), 1);
+  EXPECT_EQ(page.waiters_size(), 1);
+  ASSERT_EQ(page.pools_size(), 1);
+  EXPECT_EQ(page.pools(0).visible_holders(), 2u);
+  EXPECT_EQ(page.pools(0).visible_waiters(), kWaiters + 1);
+  EXPECT_EQ(page.waiting_requests(), kWaiters + 1);
+  list.set_page_token(page.next_page_token());
+  const v1::ListPermitsResponse last = Must(client.Call(&v1::PermitService::Stub::ListPermits, list));
+  EXPECT_EQ(last.permits_size(), 1);
+  EXPECT_EQ(last.waiters_size() + last.pools_size(), 0);
+  EXPECT_EQ(last.waiting_requests(), 0u);
+  for (Actor& actor : crowd) actor.Kill();
+  other.Kill();
 }
 
 TEST(SightTest, OperatorListsWithoutSession) {
