@@ -68,8 +68,9 @@ absl::Status AsConfigurationMistake(absl::Status error) {
 
 bool IsConfigurationMistake(const absl::Status& error) { return error.GetPayload(kMistakeMark).has_value(); }
 
-LastGoodConfig::LastGoodConfig(Options options, SupervisorFdStore* fd_store, HeldFds* held)
-    : options_(std::move(options)), fd_store_(*fd_store) {
+LastGoodConfig::LastGoodConfig(Options options, std::vector<DeviceRecord> devices, SupervisorFdStore* fd_store,
+                               HeldFds* held)
+    : options_(std::move(options)), devices_(std::move(devices)), fd_store_(*fd_store) {
   TakeStored(held);
 }
 
@@ -118,6 +119,9 @@ std::optional<ConfigMark> LastGoodConfig::AwaitSettled() const {
 absl::StatusOr<Settings> LastGoodConfig::Read(const std::optional<ConfigMark>& complete) {
   BERTH_ASSIGN_OR_RETURN(const std::string text, ReadConfigText(options_, complete));
   BERTH_ASSIGN_OR_RETURN(Settings settings, CombineSettings(options_, text, options_.config));
+  std::vector<std::string> absent;
+  BERTH_RETURN_IF_ERROR(CheckDeviceCaps(settings, devices_, &absent));
+  for (const std::string& absent_device : absent) spdlog::warn("{}", absent_device);
   if (!HasSettings(text) && HasSettings(text_)) {
     return absl::InvalidArgumentError(absl::StrCat(
         options_.config, " has no settings, and had some before: it may be incomplete; a restart of the daemon accepts "

@@ -1,7 +1,7 @@
 // LastGoodConfig reads the daemon's configuration. It stores the file's text, as last read without a mistake, in the fd
 // store, so that a later broker can use it. A mistake in the file therefore costs no lease.
 //
-//   LastGoodConfig config(options, fd_store, &held);
+//   LastGoodConfig config(options, devices, fd_store, &held);
 //   BERTH_ASSIGN_OR_RETURN(const Settings settings, config.ReadToStart());
 //   if (!config.mistake().ok()) ...                       // the file's; settings are from before the mistake
 //   absl::StatusOr<Settings> now = config.Read();         // to reload
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,6 +20,7 @@
 #include "common/os/unique_fd.h"
 #include "daemon/config/options.h"
 #include "daemon/config/settings.h"
+#include "daemon/device/monitor/device_record.h"
 #include "daemon/supervisor/broker_link.h"
 #include "daemon/supervisor/fd_store/supervisor_fd_store.h"
 
@@ -36,15 +38,17 @@ class LastGoodConfig {
   static constexpr absl::Duration kSettle = absl::Milliseconds(50);
   static constexpr absl::Duration kMaxSettle = absl::Seconds(1);
 
-  // Takes the text that earlier brokers stored out of `held`. `fd_store` outlives this.
-  LastGoodConfig(Options options, SupervisorFdStore* fd_store, HeldFds* held);
+  // Takes the text that earlier brokers stored out of `held`. A file that names none of `devices` has a mistake
+  // (CheckDeviceCaps()). `fd_store` outlives this.
+  LastGoodConfig(Options options, std::vector<DeviceRecord> devices, SupervisorFdStore* fd_store, HeldFds* held);
 
   // Waits until the file is complete, as far as its times show it, for at most kMaxSettle. An editor that saves in
   // place truncates the file and then writes it. Returns the complete file's mark; nothing if the file still changes.
   std::optional<ConfigMark> AwaitSettled() const;
   // Reads flags, environment and file, and stores the file's text. A file without any setting, where the stored text
-  // has one, is a mistake: the file is about to be written, or was cut. Errors: ReadConfigText()'s, kInvalidArgument,
-  // CombineSettings()'s; the stored text is then unchanged.
+  // has one, is a mistake: the file is about to be written, or was cut. Logs the devices that the file names and that
+  // are absent for now. Errors: ReadConfigText()'s, kInvalidArgument, CombineSettings()'s, CheckDeviceCaps()'s; the
+  // stored text is then unchanged.
   absl::StatusOr<Settings> Read(const std::optional<ConfigMark>& complete = std::nullopt);
   // Like Read() of the complete file, but uses the stored text of an earlier broker if the file has a mistake or still
   // changes. Errors: as Read(), if there is no stored text, marked by AsConfigurationMistake().
@@ -63,6 +67,7 @@ class LastGoodConfig {
   void Store(const std::string& text);
 
   const Options options_;
+  const std::vector<DeviceRecord> devices_;
   SupervisorFdStore& fd_store_;
   // Id of the text in the fd store: the greatest id is the newest; 0 for none.
   uint64_t id_ = 0;

@@ -25,6 +25,7 @@
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
 #include "daemon/base/toml.h"
+#include "daemon/config/device_caps.h"
 #include "daemon/config/options.h"
 #include "daemon/ledger/history_store.h"
 
@@ -250,19 +251,20 @@ class SettingsReader {
     return pool;
   }
 
-  // Reads {UUID = units}.
+  // Reads {DEVICE = units}. CheckDeviceCaps() checks the devices.
   absl::Status ReadDeviceCaps(const toml::table& table, const std::string& prefix,
                               core::PoolConfig* pool) const {
     const toml::node* const caps = table.get("device_caps");
     if (caps == nullptr) return absl::OkStatus();
-    if (!caps->is_table()) return Bad(*caps, prefix + "device_caps", "a table of caps by device UUID");
-    for (const auto& [uuid_text, node] : *caps->as_table()) {
-      const std::string uuid(uuid_text.str());
+    if (!caps->is_table()) return Bad(*caps, prefix + "device_caps", "a table of caps by device");
+    for (const auto& [device_text, node] : *caps->as_table()) {
+      const std::string device(device_text.str());
       const std::optional<int64_t> cap = node.is_integer() ? node.value<int64_t>() : std::nullopt;
-      if (!cap.has_value() || *cap < 0 || uuid.empty() || !ValidateLabel("uuid", uuid).ok()) {
-        return Bad(node, absl::StrCat(prefix, "device_caps.", uuid), "a whole number from 0, by a device's UUID");
+      if (!cap.has_value() || *cap < 0 || device.empty() || !ValidateLabel("device", device).ok()) {
+        return Bad(node, absl::StrCat(prefix, "device_caps.", device),
+                   "a whole number from 0, by a device's ordinal, UUID or unique prefix");
       }
-      pool->device_caps[uuid] = static_cast<uint64_t>(*cap);
+      pool->device_caps[device] = static_cast<uint64_t>(*cap);
     }
     return absl::OkStatus();
   }
@@ -460,6 +462,20 @@ absl::StatusOr<Settings> CombineSettings(const Options& options, const std::stri
   return settings;
 }
 
+absl::Status CheckDeviceCaps(const Settings& settings, const std::vector<DeviceRecord>& devices,
+                             std::vector<std::string>* absent) {
+  for (const core::PoolConfig& pool : settings.core.pools) {
+    const std::string key = absl::StrCat("pools.", pool.name, ".device_caps");
+    const auto origin = settings.origins.find(key);
+    const std::string where = origin == settings.origins.end() ? key : absl::StrCat(origin->second.where, ": ", key);
+    const ResolvedDeviceCaps resolved = ResolveDeviceCaps(pool.device_caps, devices);
+    for (const std::string& text : resolved.absent) absent->push_back(absl::StrCat(where, ": ", text));
+    if (resolved.mistake.ok()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(where, ": ", resolved.mistake.message()));
+  }
+  return absl::OkStatus();
+}
+
 core::Config BuildConfig(uint64_t node, uint64_t incarnation, const std::vector<DeviceRecord>& devices,
                          const Settings& settings) {
   core::Config config = settings.core;
@@ -478,6 +494,9 @@ core::Config BuildConfig(uint64_t node, uint64_t incarnation, const std::vector<
     // Processes without a device of their own may all use the first device.
     const bool more = gpu_tests->cap > kDefaultConcurrency && gpu_tests->no_device_cap == 0;
     if (more) gpu_tests->no_device_cap = kDefaultConcurrency;
+  }
+  for (core::PoolConfig& pool : config.pools) {
+    pool.device_caps = ResolveDeviceCaps(pool.device_caps, devices).caps;
   }
   for (const DeviceRecord& record : devices) config.devices.push_back(MakeDevice(record, settings));
   return config;

@@ -91,7 +91,7 @@ std::vector<Setting> AllSettings(Settings* settings);
 //   tenant_cap = 3
 //   device_cap = 2
 //   no_device_cap = 2
-//   device_caps = {GPU-0f1a = 1}
+//   device_caps = {0 = 1}
 //   ageing = "10m"
 //   hold_warning = "1h"
 //   hold_limit = "2h"
@@ -166,7 +166,13 @@ absl::StatusOr<std::string> ReadConfigText(const Options& options,
 // Notes the environment's cap of gpu-tests, which overrides both, in `origins`. Errors: ParseSettings()'s.
 absl::StatusOr<Settings> CombineSettings(const Options& options, const std::string& text, const std::string& name);
 
-// Builds the core's configuration. Reads the environment's concurrency variables.
+// Checks the devices that the pools' `device_caps` name. Appends a text for each name of a device that is absent for
+// now. Errors: kInvalidArgument naming file, line and key, as ResolvedDeviceCaps::mistake.
+absl::Status CheckDeviceCaps(const Settings& settings, const std::vector<DeviceRecord>& devices,
+                             std::vector<std::string>* absent);
+
+// Builds the core's configuration, with device caps by UUID (ResolvedDeviceCaps::caps). Reads the environment's
+// concurrency variables.
 core::Config BuildConfig(uint64_t node, uint64_t incarnation, const std::vector<DeviceRecord>& devices,
                          const Settings& settings);
 

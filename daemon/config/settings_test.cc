@@ -3,11 +3,15 @@
 #include <stdlib.h>
 
 #include <fstream>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/concurrency_limit.h"
 #include "daemon/broker/history_writer.h"
 #include "daemon/server/memory_watch.h"
@@ -268,6 +272,27 @@ TEST_F(SettingsTest, BudgetIsLesserOfFreeAndHalfUnlessSet) {
   record.free_bytes = GiB(3).count();
   EXPECT_EQ(BuildConfig(1, 1, {record}, {}).devices[0].budget, GiB(3));
   EXPECT_EQ(BuildConfig(1, 1, {record}, {.device_budget = GiB(12)}).devices[0].budget, GiB(12));
+}
+
+TEST_F(SettingsTest, DeviceCapsAreResolvedToUuids) {
+  std::vector<DeviceRecord> devices(2);
+  for (uint32_t ordinal = 0; ordinal < 2; ++ordinal) {
+    devices[ordinal].ordinal = ordinal;
+    absl::SNPrintF(devices[ordinal].uuid, sizeof(devices[ordinal].uuid), "GPU-%d", ordinal);
+  }
+  const std::string absent = "GPU-12345678-9abc-def0-1234-56789abcdef0";
+  const absl::StatusOr<Settings> settings =
+      Read(absl::StrCat("[pools.x]\ncap = 1\ndevice_caps = {1 = 3, ", absent, " = 4}"));
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  std::vector<std::string> texts;
+  EXPECT_EQ(CheckDeviceCaps(*settings, devices, &texts), absl::OkStatus());
+  ASSERT_EQ(texts.size(), 1u);
+  const std::string where = absl::StrCat(path_, ":3: pools.x.device_caps: ");
+  EXPECT_TRUE(absl::StartsWith(texts[0], absl::StrCat(where, "no device ", absent, ": "))) << texts[0];
+  EXPECT_EQ(BuildConfig(1, 1, devices, *settings).pools[1].device_caps,
+            (std::map<std::string, uint64_t>{{"GPU-1", 3}, {absent, 4}}));
+  const absl::Status mistake = CheckDeviceCaps(*Read("[pools.x]\ncap = 1\ndevice_caps = {2 = 3}"), devices, &texts);
+  EXPECT_TRUE(absl::StartsWith(mistake.message(), absl::StrCat(where, "no device 2: "))) << mistake;
 }
 
 TEST_F(SettingsTest, MemoryScrubCheckIsPassedOn) {

@@ -384,7 +384,7 @@ class Core {
   // Lists the settings that operators made and did not revert, without sessions' budgets, which end with their
   // sessions.
   OperatorSettings ListOperatorSettings() const;
-  // Errors: NOT_FOUND; INVALID_FIELD. Waiters that can never fit any more are answered OVER_CAP.
+  // Errors: NOT_FOUND (pool, device); INVALID_FIELD. Waiters that can never fit any more are answered OVER_CAP.
   absl::StatusOr<PoolView> SetPool(absl::Time now, absl::string_view pool, const PoolChange& change,
                                    Effects* effects);
   // Takes a permit from its holder, whose process continues. Returns the permit as it was. Errors: NOT_FOUND.

@@ -85,10 +85,10 @@ BrokerProcess::BrokerProcess(Inheritance inheritance, Launcher launcher, absl::S
 absl::Status BrokerProcess::Start(const Options& options) {
   BERTH_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   WatchLog();
-  last_good_config_ = std::make_unique<LastGoodConfig>(options, fd_store_.get(), &held_);
-  BERTH_ASSIGN_OR_RETURN(const Settings settings, last_good_config_->ReadToStart());
   BERTH_RETURN_IF_ERROR(TakeOver());
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceRecord> devices, ReadDeviceTable());
+  last_good_config_ = std::make_unique<LastGoodConfig>(options, devices, fd_store_.get(), &held_);
+  BERTH_ASSIGN_OR_RETURN(const Settings settings, last_good_config_->ReadToStart());
   BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(devices, settings));
   BERTH_RETURN_IF_ERROR(OpenLog(settings));
   audit_ = std::make_unique<service::AuditLog>(

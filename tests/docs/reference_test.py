@@ -236,7 +236,7 @@ EXPECTED = {
     "bytes": "an amount such as",
     "flag": "true or false",
     "path": "an absolute path",
-    "table of numbers by UUID": "a table of caps by device UUID",
+    "table of numbers by device": "a table of caps by device",
     "table of numbers by uid": "a table of weights by uid",
 }
 

@@ -28,7 +28,7 @@ struct Options {
   // UID=WEIGHT.
   std::vector<std::string> weights;
   std::optional<uint64_t> no_device_cap;
-  // N, UUID=N, or UUID= to remove the device's cap.
+  // N, DEVICE=N, or DEVICE= to remove the device's cap.
   std::vector<std::string> device_caps;
   std::string permit;
 };
@@ -137,8 +137,9 @@ absl::Status ReadDeviceCap(const std::string& text, v1::SetPoolRequest* change) 
   const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
   uint64_t cap = 0;
   const bool without = parts.size() == 2 && parts[1].empty();
-  if (!without && (parts.back().find('-') == 0 || !absl::SimpleAtoi(parts.back(), &cap))) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not N, UUID=N or UUID="));
+  const bool unnamed = parts.size() == 2 && parts[0].empty();
+  if (unnamed || (!without && (parts.back().find('-') == 0 || !absl::SimpleAtoi(parts.back(), &cap)))) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not N, DEVICE=N or DEVICE="));
   }
   if (parts.size() == 1) {
     change->set_device_cap(cap);
@@ -254,7 +255,8 @@ void AddPermits(Command app, const Globals& globals) {
   set.AddOption("--no-device-cap", &options->no_device_cap,
                 "The most units of permits without a device; 0: no limit below the cap");
   set.AddOption("--device-cap", &options->device_caps,
-                "N: the most units on each device, 0: no limit; UUID=N: on this device; UUID=: as on the others")
+                "N: the most units on each device, 0: no limit; DEVICE=N: on this device, by its ordinal, UUID or "
+                "unique prefix; DEVICE=: as on the others; may be repeated")
       .Check([](const std::string& text) {
         v1::SetPoolRequest parsed;
         return std::string(ReadDeviceCap(text, &parsed).message());

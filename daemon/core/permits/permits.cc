@@ -125,8 +125,10 @@ absl::StatusOr<PoolView> Permits::SetPool(StepContext& step, absl::string_view p
   PermitPool* const found = FindPool(pool);
   if (found == nullptr) return NoPool(pool);
   BERTH_RETURN_IF_ERROR(CheckChange(change));
+  PoolChange resolved = change;
+  BERTH_RETURN_IF_ERROR(ResolveDevices(core_.devices.placement(), found->config(), &resolved));
   PermitTransaction transaction(core_, &step);
-  found->Change(transaction.step(), change);
+  found->Change(transaction.step(), resolved);
   // Under the new limits a gang may stand aside in every pool that it waits in.
   step.dirty.pools = step.dirty.pools || !gangs_.gangs().empty();
   transaction.Reconsider();

@@ -1,10 +1,55 @@
 #include "daemon/core/permits/pool_change.h"
 
+#include <map>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <berth/error.h>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "common/device_name.h"
+#include "common/status_macros.h"
+
 namespace berth::core {
+namespace {
+
+// Returns the UUID of the named device. Errors: as ResolveDevices().
+absl::StatusOr<std::string> UuidOf(const Placement& placement, const std::string& name) {
+  const absl::StatusOr<uint32_t> device = placement.Find(name);
+  if (absl::IsNotFound(device.status())) {
+    return Refuse(Reason::kNotFound,
+                  "no {kind} {id}: this node has {devices}; nothing is changed; name a device by its ordinal, its UUID "
+                  "or a unique prefix",
+                  {{"kind", "device"},
+                   {"id", NamedValueOf(device.status(), "id").value_or("")},
+                   {"devices", NamedValueOf(device.status(), "devices").value_or("")}});
+  }
+  BERTH_RETURN_IF_ERROR(device.status());
+  std::string uuid = placement.Describe(*device).uuid;
+  if (!absl::StartsWith(uuid, kUnidentifiedDevice)) return uuid;
+  return Refuse(Reason::kInvalidField, "{field} {value} is {limit}: set its cap once `berth devices` shows its UUID",
+                {{"field", "device"}, {"value", name}, {"limit", "a device that the driver has not identified"}});
+}
+
+}  // namespace
+
+absl::Status ResolveDevices(const Placement& placement, const PoolConfig& config, PoolChange* change) {
+  std::map<std::string, std::optional<uint64_t>> resolved;
+  for (const auto& [name, cap] : change->device_caps) {
+    absl::StatusOr<std::string> uuid = UuidOf(placement, name);
+    const bool removes_own = !cap.has_value() && config.device_caps.contains(name);
+    if (removes_own || (!uuid.ok() && (change->configured || change->stored))) uuid = name;
+    BERTH_RETURN_IF_ERROR(uuid.status());
+    if (!resolved.emplace(*uuid, cap).second) {
+      return Refuse(Reason::kInvalidField, "{field}: {value} is named twice; expected {limit}",
+                    {{"field", "device_caps"}, {"value", *uuid}, {"limit", "one cap for each device"}});
+    }
+  }
+  change->device_caps = std::move(resolved);
+  return absl::OkStatus();
+}
 
 absl::Status CheckChange(const PoolChange& change) {
   if (change.cap == 0u) {

@@ -113,12 +113,14 @@ struct PoolChange {
   // By uid; 1 removes a weight.
   std::map<uint32_t, uint32_t> weights = {};
   std::optional<uint64_t> device_cap;
-  // By UUID; an empty value removes a device's own cap.
+  // By device name (common/device_name.h); an empty value removes a device's own cap.
   std::map<std::string, std::optional<uint64_t>> device_caps = {};
   std::optional<absl::Duration> idle_warning;
   std::optional<uint64_t> no_device_cap;
   // The change comes from the daemon's configuration, not from an operator.
   bool configured = false;
+  // An operator made the change in an earlier daemon. Like a configured change, it may name devices that are absent.
+  bool stored = false;
   // Apply the other fields to the configured pool instead of the pool as changed by operators.
   bool defaults = false;
 };

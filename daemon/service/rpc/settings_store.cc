@@ -133,7 +133,8 @@ void SettingsStore::Make(const state::OperatorSettings& settings) {
   };
   for (const v1::SetPoolRequest& pool : settings.pools()) {
     const bool ok = made(absl::StrCat("change of pool ", pool.pool()), [&](auto& core, absl::Time now, auto* effects) {
-      BERTH_ASSIGN_OR_RETURN(const core::PoolChange change, FromProto(pool));
+      BERTH_ASSIGN_OR_RETURN(core::PoolChange change, FromProto(pool));
+      change.stored = true;
       return core.SetPool(now, PoolName(pool.pool()), change, effects).status();
     });
     if (!ok) *absent_->add_pools() = pool;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -213,6 +214,24 @@ TEST_F(SettingsStoreTest, SettingsOfMissingDeviceOrPoolWaitForIt) {
   EXPECT_EQ(node.core().ListDevices()[0].budget, MiB(4));
   node.Save();
   EXPECT_FALSE(absl::StrContains(Read(file()), "absent")) << Read(file());
+}
+
+TEST_F(SettingsStoreTest, CapOfMissingDeviceStaysWithPoolsOtherSettings) {
+  const std::map<std::string, uint64_t> caps = {{"GPU-b", 1}};
+  {
+    Node node(folder_);
+    ASSERT_TRUE(node.SetPool("one", {.cap = 9, .device_caps = {{"1", 1}}}).ok());
+    EXPECT_EQ(node.core().GetPool("one")->config.device_caps, caps);
+    node.Save();
+  }
+  for (const std::vector<std::string>& devices : {std::vector<std::string>{"GPU-a"}, {"GPU-a", "GPU-c", "GPU-b"}}) {
+    Node node(folder_, NodeOf(devices, {"one"}));
+    ASSERT_TRUE(node.Load().ok());
+    EXPECT_EQ(node.core().GetPool("one")->config.cap, 9u);
+    EXPECT_EQ(node.core().GetPool("one")->config.device_caps, caps);
+    node.Save();
+    EXPECT_FALSE(absl::StrContains(Read(file()), "absent")) << Read(file());
+  }
 }
 
 TEST_F(SettingsStoreTest, UnreadableFileIsNamedAndStays) {

@@ -39,6 +39,8 @@ struct Start {
   const char* backend = "auto";
   // Part of the daemon's environment; empty for none.
   const char* environment = "";
+  // The text of its configuration file; empty for no file.
+  const char* config = "";
   // The reason that `berth devices` shows.
   const char* why;
 };
@@ -98,9 +100,13 @@ class Node : public ::testing::Test {
     }
     environment.push_back(absl::StrCat("LD_LIBRARY_PATH=", libraries_));
     if (*start.environment != '\0') environment.emplace_back(start.environment);
-    daemon_.emplace(Subprocess::Start({.argv = {ProgramPath("daemon/berthd"), absl::StrCat("--folder=", folder_),
-                                                absl::StrCat("--backend=", start.backend), "--no-clears-check",
-                                                "--warm-blocks=0"},
+    std::vector<std::string> argv = {ProgramPath("daemon/berthd"), absl::StrCat("--folder=", folder_),
+                                     absl::StrCat("--backend=", start.backend), "--no-clears-check", "--warm-blocks=0"};
+    if (*start.config != '\0') {
+      std::ofstream(config_) << start.config;
+      argv.push_back(absl::StrCat("--config=", config_));
+    }
+    daemon_.emplace(Subprocess::Start({.argv = argv,
                                        .environment = environment,
                                        .errors = log_,
                                        .of_operator = true}));
@@ -133,6 +139,7 @@ class Node : public ::testing::Test {
   const std::string folder_ = parent_ + "/run";
   const std::string libraries_ = parent_ + "/libraries";
   const std::string log_ = parent_ + "/log";
+  const std::string config_ = parent_ + "/config";
   const BerthCommand berth_{folder_};
   DriverScript driver_{2};
   std::optional<Subprocess> daemon_;
@@ -199,6 +206,38 @@ TEST_P(LateDriverTest, DevicesServeOnceDriverIsReady) {
   EXPECT_EQ(holder.Wait(), 0);
   EXPECT_EQ(CountInLog("waiting for the GPU driver: "), 1) << Log();
   EXPECT_EQ(CountInLog("the GPU driver is ready"), 1) << Log();
+}
+
+class LateDriverCapsTest : public Node {};
+
+// Names in the configuration file are those of the devices to come. A wrong name ends no later broker.
+TEST_F(LateDriverCapsTest, DeviceCapsApplyOnceDriverIsReady) {
+  const Start start = {.name = "",
+                       .library = Library::kScripted,
+                       .config = "[pools.d]\ncap = 8\ndevice_caps = {1 = 3, 7 = 4}\n",
+                       .why = ""};
+  Install(start);
+  driver_.Set("cuInit", "!100");
+  ASSERT_NO_FATAL_FAILURE(StartDaemon(start));
+  EXPECT_TRUE(absl::StrContains(Run({"config"}).second, "{1 = 3, 7 = 4}")) << Run({"config"}).second;
+  EXPECT_EQ(CountInLog(":3: pools.d.device_caps: no device "), 2) << Log();
+  const auto [refused, why] = Run({"permits", "set", "d", "--device-cap", "0=1"});
+  EXPECT_EQ(refused, 1) << why;
+  EXPECT_TRUE(absl::StrContains(why, "device 0 is a device that the driver has not identified")) << why;
+
+  Subprocess holder = berth_.Start({"run", "--", "/bin/sh", "-c", "echo granted; cat"});
+  EXPECT_EQ(Must(holder.ReadLine()), "granted");
+  DriverComes();
+  ASSERT_TRUE(Eventually([&] { return Run({"health"}).first == 0; })) << Run({"health"}).second << Log();
+  const std::string caps = absl::StrCat("{7 = 4, ", DriverScript::UuidOf(1), " = 3}");
+  EXPECT_TRUE(absl::StrContains(Run({"config"}).second, caps)) << Run({"config"}).second;
+  EXPECT_TRUE(absl::StrContains(Log(), "cannot apply the configuration: ")) << Log();
+  const auto [reloaded, mistake] = Run({"config", "reload"});
+  EXPECT_EQ(reloaded, 1) << mistake;
+  EXPECT_TRUE(absl::StrContains(mistake, "no device 7: this node has 0 (GPU-")) << mistake;
+  EXPECT_EQ(Run({"permits", "set", "d", "--device-cap", "0=1"}).first, 0);
+  holder.CloseInput();
+  EXPECT_EQ(holder.Wait(), 0);
 }
 
 struct HostMemory {
