@@ -37,5 +37,39 @@ TEST(LocalRankTest, LauncherVariableChoosesDevice) {
   }
 }
 
+TEST(LocalRankTest, OnlyRanksOfLeaseShare) {
+  const std::string nested = RankMark(/*nested=*/true, [](const char*) -> const char* { return nullptr; });
+  const struct {
+    const char* name;
+    std::map<std::string, std::string> environment;
+    bool shares;
+  } rows[] = {
+      {"a rank within the devices", {{"LOCAL_RANK", "1"}}, false},
+      {"a rank beyond the devices", {{"LOCAL_RANK", "2"}}, true},
+      {"inside a rank", {{"LOCAL_RANK", "2"}, {"BERTH_RANK", nested}}, false},
+      {"the rank of the lease's holder", {{"LOCAL_RANK", "2"}, {"BERTH_RANK", "LOCAL_RANK=2"}}, false},
+      {"beside the holder's other rank", {{"LOCAL_RANK", "2"}, {"BERTH_RANK", "SLURM_LOCALID=2"}}, true},
+      {"an empty mark", {{"LOCAL_RANK", "2"}, {"BERTH_RANK", ""}}, true},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    const auto variable_of = [&](const char* variable) {
+      const auto at = row.environment.find(variable);
+      return at == row.environment.end() ? nullptr : at->second.c_str();
+    };
+    EXPECT_EQ(DeviceOfRank("A,B", variable_of)->shares, row.shares);
+  }
+}
+
+TEST(LocalRankTest, MarkNamesRankOfHolderOrItsDevice) {
+  const auto rank = [](const char* variable) { return variable == std::string("SLURM_LOCALID") ? "07" : nullptr; };
+  const auto none = [](const char*) -> const char* { return nullptr; };
+  EXPECT_EQ(RankMark(/*nested=*/false, none), "");
+  EXPECT_EQ(RankMark(/*nested=*/false, rank), "SLURM_LOCALID=7");
+  EXPECT_FALSE(HasRanksDevice(none));
+  const std::string mark = RankMark(/*nested=*/true, rank);
+  EXPECT_TRUE(HasRanksDevice([&](const char*) { return mark.c_str(); }));
+}
+
 }  // namespace
 }  // namespace berth::cli

@@ -41,11 +41,17 @@ constexpr absl::string_view kPicks[] = {kAnyDevice, "best", "highest-score", "ro
 // The maximum number of devices of a node and of members of a gang.
 constexpr uint64_t kMaxGpus = 64;
 
+// "1 device", "2 devices".
+std::string Counted(uint64_t count, absl::string_view noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
 // If the request is for any one device of the lease that this process is in, names the device of the process's rank.
-void ChooseByRank(const Session& session, PermitRequest* request) {
+// Returns whether the daemon chooses the device of a rank without a number.
+bool ChooseByRank(const Session& session, PermitRequest* request) {
   const bool any = request->device.empty() || request->device == kAnyDevice;
   const bool plain = any && request->gpus == 1 && request->min_capability.empty() && request->island_of.empty();
-  if (!session.joined() || request->independent || !plain || !request->among.empty()) return;
+  if (!session.joined() || request->independent || !plain || !request->among.empty()) return false;
   const char* const devices = ::getenv(kDeviceVariable);
   // A launcher that sets the rank's device itself has chosen: the value differs both from Berth's and from the original
   // one.
@@ -53,13 +59,24 @@ void ChooseByRank(const Session& session, PermitRequest* request) {
   const char* const outer = ::getenv(kVisibleVariable);
   const bool is_launchers = visible != nullptr && (devices == nullptr || absl::string_view(visible) != devices) &&
                             (outer == nullptr || absl::string_view(visible) != outer);
-  if (devices == nullptr || is_launchers) return;
-  const std::optional<RankedDevice> mine = DeviceOfRank(devices, ::getenv);
-  if (!mine.has_value()) return;
+  std::optional<RankedDevice> mine;
+  if (devices != nullptr && !is_launchers) mine = DeviceOfRank(devices, ::getenv);
+  if (!mine.has_value()) return !HasRanksDevice(::getenv);
   request->device = mine->uuid;
-  if (mine->rank < mine->devices || request->quiet) return;
+  if (!mine->shares || request->quiet) return false;
   Complain(absl::StrCat(mine->variable, " ", mine->rank, ": shares device ", mine->uuid, " with rank ",
-                        mine->rank % mine->devices, ": the lease has ", mine->devices, " devices"));
+                        mine->rank % mine->devices, ": the lease has ", Counted(mine->devices, "device")));
+  return false;
+}
+
+// Reports that the daemon gave this rank a device that other ranks have, too.
+void ComplainOfSharedDevice(const Permit& permit) {
+  const uint64_t sharers = permit.device_sharers().value_or(0);
+  if (sharers == 0) return;
+  const char* const devices = ::getenv(kDeviceVariable);
+  const uint64_t count = devices == nullptr ? 0 : 1 + absl::c_count(absl::string_view(devices), ',');
+  Complain(absl::StrCat("shares device ", permit.device_uuid(), " with ", Counted(sharers, "other run"),
+                        " of the lease", count == 0 ? "" : absl::StrCat(", which has ", Counted(count, "device"))));
 }
 
 // Returns one member for each requested device; one without a device if none is requested.
@@ -185,7 +202,7 @@ absl::StatusOr<HeldPermits> AcquirePermits(const std::shared_ptr<Session>& sessi
   // The session has been opened.
   ComplainOfAnswer();
   PermitRequest request = requested;
-  ChooseByRank(*session, &request);
+  const bool is_rank = ChooseByRank(*session, &request);
   const std::string key = absl::StrCat("run-", ::getpid(), "-", absl::Hex(RandomId()));
   const absl::Duration max_wait = MaxWait(request);
   std::optional<WaitNotice> notice;
@@ -227,6 +244,7 @@ absl::StatusOr<HeldPermits> AcquirePermits(const std::shared_ptr<Session>& sessi
                                  .cancellation = cancellation};
   BERTH_ASSIGN_OR_RETURN(Permit permit, Permit::Acquire(session, options));
   ComplainOfAnswer();
+  if (is_rank && !request.quiet) ComplainOfSharedDevice(permit);
   std::vector<std::string> environment = permit.environment();
   std::vector<Permit> permits;
   permits.push_back(std::move(permit));
@@ -260,6 +278,9 @@ absl::StatusOr<std::vector<std::string>> EnvironmentOf(Session& session, const H
   if (const std::optional<std::string> bound = VisibleDevices(); bound.has_value()) {
     entries.push_back(absl::StrCat(kVisibleVariable, "=", *bound));
   }
+  // Also empty, in place of an enclosing run's.
+  const std::string mark = RankMark(permits.nested(), ::getenv);
+  if (!mark.empty() || ::getenv(kRankVariable) != nullptr) entries.push_back(absl::StrCat(kRankVariable, "=", mark));
   return entries;
 }
 
@@ -271,6 +292,10 @@ std::string HeldPermits::Devices(bool ordinals) const {
     }
   }
   return absl::StrJoin(devices, ",", [](std::string* out, const auto& device) { absl::StrAppend(out, device.second); });
+}
+
+bool HeldPermits::nested() const {
+  return absl::c_any_of(permits_, [](const Permit& permit) { return permit.device_sharers().has_value(); });
 }
 
 std::optional<EndNotice> HeldPermits::end() const {

@@ -69,6 +69,9 @@ class HeldPermits {
   // Environment entries (NAME=VALUE) for the API of the devices.
   const std::vector<std::string>& environment() const { return environment_; }
 
+  // Whether a device is that of an enclosing permit.
+  bool nested() const;
+
   // Why the first ended permit ended, as far as the daemon has reported it; empty while all permits count.
   std::optional<EndNotice> end() const;
 
@@ -111,8 +114,8 @@ absl::StatusOr<HeldPermits> AcquirePermits(const std::shared_ptr<Session>& sessi
 ExitStatus FailedToAcquire(const absl::Status& status, const PermitRequest& request);
 
 // Returns the environment (NAME=VALUE) of a command for which `permits` are held: the session entry, the daemon's
-// folder, and the devices. The devices are in BERTH_DEVICE, the variables of the devices' API, and the bound of the
-// choice.
+// folder, and the devices. The devices are in BERTH_DEVICE, the variables of the devices' API, the bound of the choice,
+// and the mark of the rank.
 absl::StatusOr<std::vector<std::string>> EnvironmentOf(Session& session, const HeldPermits& permits,
                                                        const PermitRequest& request);
 

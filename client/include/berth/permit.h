@@ -143,6 +143,11 @@ class Permit {
   std::optional<uint32_t> device_ordinal() const {
     return placed_ == nullptr ? std::nullopt : std::optional<uint32_t>(placed_->ordinal);
   }
+  // If this acquire requested a device and nested in a permit of the session: how many others had done so, and share
+  // the device. Does not count acquires before a restart of the broker. Empty otherwise.
+  std::optional<uint64_t> device_sharers() const {
+    return placed_ == nullptr ? std::nullopt : placed_->sharers;
+  }
   // Environment entries (NAME=VALUE) that restrict a process to that device. Empty if this acquire requested no device.
   std::vector<std::string> environment() const {
     return placed_ == nullptr ? std::vector<std::string>() : placed_->environment;
@@ -178,6 +183,8 @@ class Permit {
     uint32_t ordinal = 0;
     std::string uuid;
     std::vector<std::string> environment;
+    // Empty if the acquire did not nest.
+    std::optional<uint64_t> sharers;
   };
   std::unique_ptr<const Placed> placed_;
 };

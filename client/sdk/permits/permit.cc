@@ -120,7 +120,11 @@ Permit Permit::Make(const std::shared_ptr<SessionCore>& core, internal::Granted 
   const v1::AcquirePermitResponse& response = granted.response;
   Permit permit(internal::HoldGranted(core, std::move(granted)));
   if (response.has_device()) {
-    Placed placed = {.ordinal = response.device().ordinal(), .uuid = response.device().uuid(), .environment = {}};
+    Placed placed = {.ordinal = response.device().ordinal(),
+                     .uuid = response.device().uuid(),
+                     .environment = {},
+                     .sharers = {}};
+    if (response.nested()) placed.sharers = response.device_sharers();
     for (const auto& [name, value] : response.environment()) {
       placed.environment.push_back(absl::StrCat(name, "=", value));
     }

@@ -1,4 +1,4 @@
-// The devices that a pool's caps name.
+// The devices that a pool's caps name, and the nested acquires that share a device.
 
 #include <map>
 #include <memory>
@@ -103,6 +103,24 @@ TEST_F(CoreDevicePermitTest, UnidentifiedDeviceGetsNoCap) {
   }
   EXPECT_EQ(caps(), Caps());
   EXPECT_EQ(SetCaps({{"0", 1}}), absl::OkStatus());
+}
+
+TEST_F(CoreDevicePermitTest, NestedAcquiresOfDeviceCountEachOther) {
+  Peer a = h_->Open(), b = h_->Open();
+  const auto acquire = [&](Peer& peer, const std::string& key, DevicePick pick, bool adoptable = false) {
+    return h_->MustAcquire(peer, {.pool = "wide", .holder_key = key, .adoptable = adoptable, .device = {.pick = pick}});
+  };
+  const AcquireResult lease = acquire(a, "lease", DevicePick::kAny, /*adoptable=*/true);
+  EXPECT_EQ(lease.device_sharers, 0u);
+  acquire(b, "other", DevicePick::kAny, /*adoptable=*/true);
+  EXPECT_EQ(acquire(a, "without a device", DevicePick::kNone).device_sharers, 0u);
+  const AcquireResult first = acquire(a, "first", DevicePick::kAny);
+  ASSERT_TRUE(first.nested);
+  EXPECT_EQ(first.device_sharers, 0u);
+  EXPECT_EQ(acquire(a, "second", DevicePick::kBest).device_sharers, 1u);
+  EXPECT_EQ(acquire(a, "third", DevicePick::kAny).device_sharers, 2u);
+  h_->Release(a, first.acquisition);
+  EXPECT_EQ(acquire(a, "fourth", DevicePick::kAny).device_sharers, 2u);
 }
 
 }  // namespace

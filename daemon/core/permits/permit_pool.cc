@@ -183,8 +183,13 @@ absl::StatusOr<AcquireResult> PermitPool::Nest(Permit& permit, const AcquireRequ
                    {"limit", kMaxAcquisitions}});
   }
   AcquireResult nested = AddAcquisition(permit, /*nested=*/true);
-  // An acquisition without a device constraint leaves its process the devices that it sees.
-  if (what.device.pick == DevicePick::kNone) nested.device.reset();
+  if (what.device.pick == DevicePick::kNone) {
+    // An acquisition without a device constraint leaves its process the devices that it sees.
+    nested.device.reset();
+  } else {
+    nested.device_sharers = permit.on_device.size();
+    permit.on_device.insert(nested.acquisition);
+  }
   return nested;
 }
 
@@ -215,6 +220,7 @@ void PermitPool::EndAcquisition(Permit& permit, AcquisitionId acquisition) {
   }
   acquisitions_.erase(acquisition);
   permit.acquisitions.erase(acquisition);
+  permit.on_device.erase(acquisition);
 }
 
 GrantOffer PermitPool::OfferTo(const PoolStep& step, const Waiter& waiter) {

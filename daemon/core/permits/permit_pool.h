@@ -311,6 +311,9 @@ class PermitPool {
     std::set<AcquisitionId> acquisitions;
     // The first acquisition, granted with the permit; nested acquisitions have their own ledger records.
     AcquisitionId first;
+    // The nested acquisitions that requested a device, so that their processes share it. Not persisted: they only
+    // matter to the text that reports a shared device.
+    std::set<AcquisitionId> on_device;
     // The overdue warning has been issued.
     bool warned = false;
     // Start of the current use, as far as the daemon knows.

@@ -300,6 +300,8 @@ struct AcquireResult {
   // The permit's device.
   std::optional<PlacedDevice> device;
   uint64_t epoch = 0;
+  // For a nested acquisition that requested a device: number of others like it in the permit. Not persisted.
+  uint64_t device_sharers = 0;
 };
 
 template <typename Archive>

@@ -69,6 +69,7 @@ struct RpcTraits<core::AcquireRequest> : RpcDefaultsFor<core::AcquireRequest> {
     out->set_kept(result.cached);
     if (!result.device.has_value()) return;
     ToProto(*result.device, out->mutable_device());
+    out->set_device_sharers(result.device_sharers);
     if (result.device->kind == core::MemoryKind::kHost) return;
     SetEnvironment({result.device->uuid}, out->mutable_environment());
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "berth/v1/permit.pb.h"
@@ -26,23 +27,30 @@ namespace {
 
 constexpr char kAll[] = "HOST-0,HOST-1,HOST-2,HOST-3,HOST-4,HOST-5,HOST-6,HOST-7";
 
+int Count(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
 class RanksTest : public ::testing::Test {
  protected:
   RanksTest() : daemon_({.flags = {"--host-devices=8", "--host-bytes=64MiB"}}) {}
   void TearDown() override { daemon_.ExpectAccountsBack(); }
 
-  // Returns the output of `berth run WORDS... -- sh -c SCRIPT`, and expects it to succeed. "$BERTH" in the script is
-  // `berth`.
-  std::string Run(std::vector<std::string> words, const std::string& script) {
-    std::vector<std::string> argv = {"/bin/sh", "-c", "exec \"$BERTH\" run \"$@\" 2>&1", "sh"};
+  // Returns the output of `VARIABLES berth run WORDS... -- sh -c SCRIPT`, and expects it to succeed. "$BERTH" in the
+  // script is `berth`.
+  std::string Run(std::vector<std::string> words, const std::string& script, const std::string& variables = "") {
+    std::vector<std::string> argv = {
+        "/bin/sh", "-c", absl::StrCat("exec env ", variables, " \"$BERTH\" run \"$@\" 2>&1"), "sh"};
     argv.insert(argv.end(), words.begin(), words.end());
     argv.insert(argv.end(), {"--", "/bin/sh", "-c", script});
     Subprocess command =
         Subprocess::Start({.argv = argv,
                            .environment = {absl::StrCat("BERTH=", ProgramPath("client/cli/berth")),
                                            absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION",
-                                           "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID",
-                                           "MPI_LOCALRANKID", "CUDA_VISIBLE_DEVICES=7,3"}});
+                                           "BERTH_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                           "SLURM_LOCALID", "MPI_LOCALRANKID", "CUDA_VISIBLE_DEVICES=7,3"}});
     const std::string said = command.ReadAll();
     EXPECT_EQ(command.Wait(), 0) << said;
     return said;
@@ -195,11 +203,59 @@ TEST_F(RanksTest, UnnumberedRanksSpreadOverDevices) {
       "done;"
       "for rank in 1 2 3 4; do read line <&3; done; printf '\\n\\n\\n\\n' >&4; wait";
   const std::string said = Run({"--gpus", "2"}, ranks);
-  int first = 0, second = 0;
-  for (size_t at = 0; (at = said.find("HOST-0\n", at)) != std::string::npos; ++at) ++first;
-  for (size_t at = 0; (at = said.find("HOST-1\n", at)) != std::string::npos; ++at) ++second;
-  EXPECT_EQ(first, 2) << said;
-  EXPECT_EQ(second, 2) << said;
+  for (const char* const device : {"HOST-0", "HOST-1"}) {
+    EXPECT_EQ(Count(said, absl::StrCat(device, "\n")), 2) << said;
+    // The second rank on the device says it.
+    const std::string shares = "berth: shares device %s with 1 other run of the lease, which has 2 devices\n";
+    EXPECT_EQ(Count(said, absl::StrReplaceAll(shares, {{"%s", device}})), 1) << said;
+  }
+  EXPECT_EQ(Count(said, "shares"), 2) << said;
+  EXPECT_EQ(Count(Run({"--gpus", "4"}, ranks), "shares"), 0) << "as many devices as ranks";
+}
+
+// A rank's own runs are no ranks, nor is a number that the lease's holder has inherited the number of a rank inside the
+// lease.
+TEST_F(RanksTest, OnlyRanksOfLeaseAreSaidToShare) {
+  const std::string run = "\"$BERTH\" run --gpus 1 --";
+  const std::string inside = absl::StrCat(run, " /bin/sh -c 'echo $BERTH_DEVICE'");
+  const struct {
+    const char* name;
+    std::vector<std::string> words;
+    std::string script;
+    const char* variables;
+    // Empty: nothing is said.
+    const char* says;
+  } rows[] = {
+      {"a run inside a rank", {"--gpus", "8"}, absl::StrCat("LOCAL_RANK=3 ", run, " ", run, " true"), "", ""},
+      {"a run inside a run inside a rank",
+       {"--gpus", "8"},
+       absl::StrCat("LOCAL_RANK=3 ", run, " \"$BERTH\" run -- \"$BERTH\" run --gpus 1 -- ", run, " true"),
+       "",
+       ""},
+      {"a launcher inside a rank",
+       {"--gpus", "8"},
+       absl::StrCat("LOCAL_RANK=3 ", run, " env LOCAL_RANK=1 ", run, " true"),
+       "",
+       ""},
+      {"a run inside a rank without a number", {"--gpus", "2"}, absl::StrCat(run, " ", run, " true"), "", ""},
+      {"a rank beyond the lease's devices",
+       {"--gpus", "2"},
+       absl::StrCat("LOCAL_RANK=3 ", inside),
+       "",
+       "berth: LOCAL_RANK 3: shares device HOST-1 with rank 1: the lease has 2 devices\nHOST-1\n"},
+      {"ranks of one device",
+       {"--gpus", "1"},
+       absl::StrCat("LOCAL_RANK=1 ", inside),
+       "",
+       "berth: LOCAL_RANK 1: shares device HOST-0 with rank 0: the lease has 1 device\nHOST-0\n"},
+      {"a lease that is a rank's", {"--gpus", "1"}, absl::StrCat(run, " true"), "LOCAL_RANK=3", ""},
+      {"ranks in a lease that is a rank's",
+       {"--gpus", "2"},
+       absl::StrCat("LOCAL_RANK=2 ", inside),
+       "SLURM_LOCALID=3",
+       "berth: LOCAL_RANK 2: shares device HOST-0 with rank 0: the lease has 2 devices\nHOST-0\n"},
+  };
+  for (const auto& row : rows) EXPECT_EQ(Run(row.words, row.script, row.variables), row.says) << row.name;
 }
 
 }  // namespace
