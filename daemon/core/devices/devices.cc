@@ -337,8 +337,8 @@ absl::Status Devices::CheckDeviceRecords(const RecordViews& records, const Archi
     archive(record);
     // Managers::Restore() reports the unreadable record.
     if (!archive.Finish().ok()) return absl::OkStatus();
+    if (IsUnidentified(record)) continue;
     const auto found = devices_.find(static_cast<uint32_t>(it->first.id));
-    if (IsUnidentified(record) && found != devices_.end()) continue;
     const std::string now = found == devices_.end() ? "missing" : found->second.config.uuid;
     if (now == record.uuid || (record.uuid.empty() && found != devices_.end())) continue;
     return absl::FailedPreconditionError(
@@ -368,8 +368,14 @@ bool Devices::WriteDevice(uint64_t ordinal, ArchiveWriter& archive) const {
 void Devices::ReadDevice(uint64_t ordinal, ArchiveReader& archive) {
   DeviceLedgerRecord record;
   archive(record);
+  if (archive.failed() || ordinal >= kMaxDeviceOrdinals) return archive.Fail();
   const auto found = devices_.find(static_cast<uint32_t>(ordinal));
-  if (archive.failed() || found == devices_.end() || found->first != ordinal) return archive.Fail();
+  if (found == devices_.end()) {
+    if (!IsUnidentified(record)) return archive.Fail();
+    departed_.insert(static_cast<uint32_t>(ordinal));
+    // Erases the record.
+    return core_.journal.Touch(RecordKind::kDevice, ordinal);
+  }
   Device& device = found->second;
   // The supervisor reports its actual state.
   if (record.context) device.context.state = DeviceState::kRebuilding;

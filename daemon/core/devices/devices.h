@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,8 @@ class Devices {
   std::map<uint32_t, Device>& all() { return devices_; }
   const std::map<uint32_t, Device>& all() const { return devices_; }
   bool Has(uint32_t ordinal) const { return devices_.contains(ordinal); }
+  // Whether the restored state had a device of this ordinal that the driver had not identified, and there is none now.
+  bool HasDeparted(uint32_t ordinal) const { return departed_.contains(ordinal); }
   // Requires: the device exists.
   Device& At(uint32_t ordinal) { return devices_.at(ordinal); }
   const Device& At(uint32_t ordinal) const { return devices_.at(ordinal); }
@@ -121,6 +124,7 @@ class Devices {
 
   Managers& core_;
   std::map<uint32_t, Device> devices_;
+  std::set<uint32_t> departed_;
   Placement placement_;
   // Journal::memory_touches() at the placement's last update; empty after a restart.
   std::optional<uint64_t> placed_touches_;

@@ -320,6 +320,10 @@ void Budgets::ReadBudget(uint64_t number, ArchiveReader& archive) {
   const auto* const account = std::get_if<Account>(&place.of);
   const auto* const session = std::get_if<SessionId>(&place.of);
   const bool of_device = account == nullptr && session == nullptr;
+  if (!archive.failed() && core_.devices.HasDeparted(place.device)) {
+    // Erases the record.
+    return core_.journal.Touch(RecordKind::kBudget, number);
+  }
   if (archive.failed() || !core_.devices.Has(place.device) || number > last_budget_ ||
       of_device != budgets_.contains(number) ||
       (session != nullptr && core_.sessions.table().Find(*session) == nullptr)) {

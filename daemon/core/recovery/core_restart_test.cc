@@ -7,6 +7,8 @@
 
 #include <berth/error.h>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "daemon/base/ledger_record.h"
 #include "daemon/core/requests/fingerprint.h"
 #include "daemon/core/testing/core_harness.h"
@@ -512,6 +514,43 @@ TEST(RestartTest, UnlistableRecordsAreUnreadable) {
     EXPECT_FALSE(readable(others)) << "a device of no ordinal";
   }
   EXPECT_GT(tried, 5);
+}
+
+TEST(RestartTest, UnidentifiedDeviceMayLeaveItsOrdinal) {
+  Config config = CoreHarness::DefaultConfig();
+  config.devices.resize(1);
+  config.devices[0].uuid = "unknown-0";
+  CoreHarness h(config);
+  Peer a = h.Open();
+  h.MustAcquire(a, One());
+  ASSERT_TRUE(h.SetBudget({.device = 0, .limit = MiB(4)}).ok());
+  ASSERT_TRUE(h.SetBudget({.device = 0, .of = a.session, .limit = MiB(4)}).ok());
+  config.devices.clear();
+  for (const uint32_t ordinal : {2u, 5u}) {
+    config.devices.push_back({.ordinal = ordinal,
+                              .uuid = absl::StrCat("GPU-", ordinal),
+                              .kind = MemoryKind::kCudaVmm,
+                              .total = MiB(64),
+                              .budget = MiB(16)});
+  }
+  const auto same = [&] {
+    const Core next(
+        config, [] { return 1; }, [](StreamKey) { return FenceValues(); });
+    const LedgerRecords records = h.core->AllRecords();
+    return next.CheckDevices(ViewsOf(records));
+  };
+  EXPECT_TRUE(same().ok()) << same();
+  // The second restart reads what the first one persisted.
+  for (int i = 0; i < 2; ++i) {
+    h.Restart(config);
+    EXPECT_EQ(h.Pool().out, 1u);
+    EXPECT_EQ(h.core->ListDevices().at(0).ordinal, 2u);
+    EXPECT_EQ(h.core->ListDevices().at(0).budget, MiB(16));
+    h.MustAllocate(a, MiB(2), 5);
+  }
+  // A device that was identified must not leave.
+  config.devices.pop_back();
+  EXPECT_TRUE(absl::IsFailedPrecondition(same())) << same();
 }
 
 TEST(RestartTest, CountersWithInvalidBudgetNumberAreUnreadable) {
