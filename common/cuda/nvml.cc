@@ -56,6 +56,7 @@ class LoadedNvml : public Nvml {
         !Find(library, "nvmlDeviceGetCount_v2", &nvml->get_count_) ||
         !Find(library, "nvmlDeviceGetHandleByIndex_v2", &nvml->by_index_) ||
         !Find(library, "nvmlDeviceGetHandleByUUID", &nvml->by_uuid_) ||
+        !Find(library, "nvmlDeviceGetIndex", &nvml->get_index_) ||
         !Find(library, "nvmlDeviceGetUUID", &nvml->get_uuid_) ||
         !Find(library, "nvmlDeviceGetName", &nvml->get_name_) ||
         !Find(library, "nvmlDeviceGetMemoryInfo", &nvml->get_memory_) ||
@@ -81,6 +82,14 @@ class LoadedNvml : public Nvml {
       uuids.emplace_back(uuid);
     }
     return uuids;
+  }
+
+  absl::StatusOr<uint32_t> Index(const std::string& uuid) override {
+    BERTH_ASSIGN_OR_RETURN(const Device device, Find(uuid));
+    unsigned int index = 0;
+    const Result result = get_index_(device, &index);
+    if (result != kSuccess) return Error("nvmlDeviceGetIndex", result);
+    return uint32_t{index};
   }
 
   absl::StatusOr<std::string> Name(const std::string& uuid) override {
@@ -172,6 +181,7 @@ class LoadedNvml : public Nvml {
   Result (*get_count_)(unsigned int*) = nullptr;
   Result (*by_index_)(unsigned int, Device*) = nullptr;
   Result (*by_uuid_)(const char*, Device*) = nullptr;
+  Result (*get_index_)(Device, unsigned int*) = nullptr;
   Result (*get_uuid_)(Device, char*, unsigned int) = nullptr;
   Result (*get_name_)(Device, char*, unsigned int) = nullptr;
   Result (*get_memory_)(Device, MemoryV1*) = nullptr;

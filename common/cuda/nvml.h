@@ -14,7 +14,7 @@
 
 namespace berth::cuda {
 
-// Nvml is thread-safe. Methods name devices by UUID, "GPU-…": NVML's ordinals differ from CUDA's.
+// Nvml is thread-safe. Methods name devices by UUID, "GPU-…": CUDA's ordinals in this process may differ from NVML's.
 // Errors of every method: DRIVER with the named values `call` and `driver_code`.
 class Nvml {
  public:
@@ -26,6 +26,9 @@ class Nvml {
 
   // Returns the UUIDs of all devices, by NVML's ordinal. Omits a device that does not answer.
   virtual absl::StatusOr<std::vector<std::string>> Uuids() = 0;
+  // Returns NVML's ordinal of a GPU, the index in nvidia-smi: the GPU's place in PCI order among those that the driver
+  // shows to this container. CUDA's environment variables do not change it.
+  virtual absl::StatusOr<uint32_t> Index(const std::string& uuid) = 0;
   virtual absl::StatusOr<std::string> Name(const std::string& uuid) = 0;
 
   struct Memory {

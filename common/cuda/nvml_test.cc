@@ -20,13 +20,16 @@ TEST(NvmlTest, NvmlDescribesDevicesByUuid) {
   if (!nvml.ok()) GTEST_SKIP() << nvml.status();
   const std::vector<std::string> uuids = *(*nvml)->Uuids();
   ASSERT_FALSE(uuids.empty());
-  for (const std::string& uuid : uuids) {
+  for (uint32_t index = 0; index < uuids.size(); ++index) {
+    const std::string& uuid = uuids[index];
+    EXPECT_EQ(*(*nvml)->Index(uuid), index);
     EXPECT_FALSE((*nvml)->Name(uuid)->empty());
     const Nvml::Memory memory = *(*nvml)->GetMemory(uuid);
     EXPECT_GE(memory.total, memory.free);
     EXPECT_TRUE((*nvml)->Processes(uuid).ok());
   }
   EXPECT_TRUE(IsRefusal((*nvml)->GetMemory("GPU-none").status(), Reason::kDriver));
+  EXPECT_TRUE(IsRefusal((*nvml)->Index("GPU-none").status(), Reason::kDriver));
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ struct Options {
 
   // Options that the supervisor passes to its children.
   uint32_t device = 0;
-  // The UUID that the driver must report for that ordinal; empty if unknown.
+  // The UUID by which a process finds the device at its driver; empty if unknown.
   std::string device_uuid;
   // For the supervisor: take over from a dead one, with the state that the broker behind this fd hands over; -1 for
   // none. With `renew`, then replace all other processes.

@@ -107,18 +107,16 @@ void RunMemoryScrubChecks(std::vector<DeviceRecord>* records) {
 int RunMemoryScrubCheckRole(const Options& options) {
   if (!BecomeChild(absl::StrCat("berth-scrub", options.device), options.parent).ok()) return 1;
   Found found;
-  absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get();
-  if (driver.ok()) {
-    const absl::Status there = CheckDevice(**driver, static_cast<int>(options.device), options.device_uuid);
-    if (!there.ok()) driver = there;
-  }
-  if (driver.ok()) {
-    const ContextMeter meter(options.device);
-    found.scrub = CheckScrub(**driver, static_cast<int>(options.device), kMemoryScrubBytes, [&] {
+  const absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get();
+  const absl::StatusOr<int> ordinal =
+      driver.ok() ? FindCudaOrdinal(**driver, options.device, options.device_uuid) : driver.status();
+  if (ordinal.ok()) {
+    const ContextMeter meter(options.device_uuid);
+    found.scrub = CheckScrub(**driver, *ordinal, kMemoryScrubBytes, [&] {
       found.context_mib = static_cast<uint32_t>((meter.Measure().count() + MiB(1).count() - 1) / MiB(1).count());
     });
   } else {
-    found.scrub = ScrubNotTried(driver.status().message());
+    found.scrub = ScrubNotTried(ordinal.status().message());
   }
   return ::write(kChildFd, &found, sizeof(found)) == sizeof(found) ? 0 : 1;
 }

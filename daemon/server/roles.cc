@@ -1,5 +1,6 @@
 #include "daemon/server/roles.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/cuda/driver.h"
+#include "common/os/os_error.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/base/private_folder.h"
@@ -73,16 +75,18 @@ absl::StatusOr<WorkerEnd> ServeDevice(const std::string& name, const Options& op
   RuntimeOptions runtime_options;
   BERTH_ASSIGN_OR_RETURN(runtime_options.poison, ParsePoison(poison == nullptr ? "" : poison));
   const BackendKind kind = KindOf(options);
-  DeviceRuntimes runtimes([&](uint32_t ordinal) {
+  uint32_t ordinal = options.device;
+  if (options.backend != BackendChoice::kHost && !options.device_uuid.empty()) {
+    BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
+    BERTH_ASSIGN_OR_RETURN(const int found, FindCudaOrdinal(*driver, options.device, options.device_uuid));
+    ordinal = static_cast<uint32_t>(found);
+  }
+  DeviceRuntimes runtimes([&](uint32_t) {
     return open({.kind = kind, .ordinal = ordinal, .total = options.host_bytes, .folder = options.folder},
                 runtime_options);
   });
-  if (options.backend != BackendChoice::kHost && !options.device_uuid.empty()) {
-    BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
-    BERTH_RETURN_IF_ERROR(CheckDevice(*driver, static_cast<int>(options.device), options.device_uuid));
-  }
   std::optional<ContextMeter> meter;
-  if (kind == BackendKind::kCudaDirect) meter.emplace(options.device);
+  if (kind == BackendKind::kCudaDirect) meter.emplace(options.device_uuid);
   BERTH_ASSIGN_OR_RETURN(DeviceRuntime* const runtime, runtimes.Get(options.device));
   std::optional<Bytes> context;
   if (options.role == Role::kContextWorker) context = meter.has_value() ? meter->Measure() : Bytes(0);
@@ -121,8 +125,8 @@ absl::Status TestDevice(const std::string& name, const Options& options) {
       return absl::FailedPreconditionError("the device could not be read at the daemon's start: restart the daemon");
     }
     BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
-    BERTH_RETURN_IF_ERROR(CheckDevice(*driver, static_cast<int>(options.device), options.device_uuid));
-    return TestCudaDevice(*driver, static_cast<int>(options.device), kSelfTestBytes);
+    BERTH_ASSIGN_OR_RETURN(const int ordinal, FindCudaOrdinal(*driver, options.device, options.device_uuid));
+    return TestCudaDevice(*driver, ordinal, kSelfTestBytes);
   }
   if (!options.host_devices_file.empty()) {
     BERTH_ASSIGN_OR_RETURN(const NodeScript script, ReadNodeScript(options.host_devices_file));
@@ -148,6 +152,11 @@ FolderGroups GroupsOf(const Options& options) {
 }  // namespace
 
 int RunSupervisorRole(const Options& options) {
+  // The driver reads the variable in each process of the daemon. Ordinals of GPUs count in PCI order, also those in the
+  // daemon's CUDA_VISIBLE_DEVICES.
+  if (::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/1) < 0) {
+    return ExitCode("berthd", OsError("setenv", errno));
+  }
   // A supervisor that takes over inherits the confinement and the checked folder.
   if (options.broker_fd < 0) {
     // Supervisor::Run() refuses a --folder that is none.
@@ -178,7 +187,7 @@ int RunWorkerRole(const Options& options, const RuntimeOpener& open) {
   const absl::Status why = end.ok() ? end->fault : end.status();
   Report(name, why);
   if (end.ok()) return static_cast<int>(end->exit);
-  if (IsRefusal(why, Reason::kNotFound)) return static_cast<int>(WorkerExit::kOtherDevice);
+  if (IsRefusal(why, Reason::kNotFound)) return static_cast<int>(WorkerExit::kDeviceMissing);
   // The driver may already be lost before the worker serves.
   const FaultDirective directive = DirectiveOf(why);
   return static_cast<int>(directive == FaultDirective::kGoOn ? WorkerExit::kFailed : ExitFor(directive));

@@ -28,6 +28,7 @@ namespace berth {
 // A device, and what backs its memory.
 struct DeviceSpec {
   BackendKind kind = BackendKind::kHost;
+  // The daemon's ordinal of a host device; CUDA's ordinal of a GPU in this process.
   uint32_t ordinal = 0;
   // Memory of a host device; a GPU's driver reports its own.
   Bytes total;

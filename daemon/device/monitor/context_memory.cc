@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include "common/cuda/driver.h"
-
 namespace berth {
 namespace {
 
@@ -25,16 +23,13 @@ Bytes MeasureContext(cuda::Nvml& nvml, const std::string& uuid, uint32_t pid, By
   return more < kLeast || more > kMost ? Bytes(0) : more;
 }
 
-ContextMeter::ContextMeter(uint32_t ordinal) {
-  const absl::StatusOr<cuda::Driver*> driver = cuda::Driver::Get();
+ContextMeter::ContextMeter(const std::string& uuid) {
   const absl::StatusOr<cuda::Nvml*> nvml = cuda::Nvml::Get();
-  if (!driver.ok() || !nvml.ok()) return;
-  const absl::StatusOr<std::string> uuid = (*driver)->DeviceUuid(static_cast<int>(ordinal));
-  if (!uuid.ok()) return;
-  const auto memory = (*nvml)->GetMemory(*uuid);
+  if (!nvml.ok()) return;
+  const auto memory = (*nvml)->GetMemory(uuid);
   if (!memory.ok()) return;
   nvml_ = *nvml;
-  uuid_ = *uuid;
+  uuid_ = uuid;
   used_before_ = memory->used;
 }
 

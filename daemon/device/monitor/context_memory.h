@@ -20,8 +20,8 @@ Bytes MeasureContext(cuda::Nvml& nvml, const std::string& uuid, uint32_t pid, By
 // ContextMeter reads a device's used memory before this process has a context there, and again once it has.
 class ContextMeter {
  public:
-  // For CUDA's device `ordinal`; measures nothing if there is no such device.
-  explicit ContextMeter(uint32_t ordinal);
+  // For the device with the UUID `uuid`; measures nothing if NVML knows no such device.
+  explicit ContextMeter(const std::string& uuid);
   Bytes Measure() const;
 
  private:

@@ -10,6 +10,7 @@ namespace {
 class FakeNvml : public cuda::Nvml {
  public:
   absl::StatusOr<std::vector<std::string>> Uuids() override { return std::vector<std::string>(); }
+  absl::StatusOr<uint32_t> Index(const std::string&) override { return 0; }
   absl::StatusOr<std::string> Name(const std::string&) override { return ""; }
   absl::StatusOr<Memory> GetMemory(const std::string&) override {
     if (silent) return absl::InternalError("no answer");

@@ -60,7 +60,7 @@ enum class DeviceFault : uint32_t {
 
 // A table of these records, by ordinal, is a memfd that the supervisor holds.
 struct DeviceRecord {
-  // Node-local label; for CUDA also the driver's own ordinal in the daemon's environment.
+  // Node-local label; of a GPU its place in PCI order. CUDA's ordinal may be another one in each process.
   uint32_t ordinal = 0;
   BackendKind backend = BackendKind::kHost;
   // "GPU-xxxxxxxx-xxxx-…" as nvidia-smi prints it, "HOST-<ordinal>", or a simulated node's own; zero-terminated.

@@ -10,6 +10,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -44,6 +45,7 @@ namespace {
 constexpr Bytes kHostBytesMax = GiB(8);
 // A device is described in less than a millisecond once cuInit has ended.
 constexpr std::chrono::seconds kPatience(3);
+constexpr char kVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 
 template <size_t kSize>
 void SetText(absl::string_view text, char (&field)[kSize]) {
@@ -117,8 +119,12 @@ absl::StatusOr<std::vector<DeviceRecord>> ScriptedDevices(const InventoryOptions
   return records;
 }
 
+absl::Status NoAnswer() {
+  return absl::UnavailableError(absl::StrCat("the driver did not answer in ", Patient(kPatience).count(), " s"));
+}
+
 // Returns an attribute that is not needed to serve the device; 0 if the driver does not report it.
-uint32_t Optional(cuda::Driver& driver, uint32_t ordinal, cuda::DeviceAttribute attribute) {
+uint32_t Optional(cuda::Driver& driver, int ordinal, cuda::DeviceAttribute attribute) {
   return static_cast<uint32_t>(std::max(0, driver.Attribute(ordinal, attribute).value_or(0)));
 }
 
@@ -130,10 +136,10 @@ DeviceRecord UnknownDevice(uint32_t ordinal) {
   return record;
 }
 
-// Fills in all readable fields. Errors: UNSUPPORTED if the device's memory cannot be shared; the driver's.
-absl::Status Describe(cuda::Driver& driver, DeviceRecord* described) {
+// Fills in all readable fields of CUDA's device `ordinal`. Errors: UNSUPPORTED if the device's memory cannot be shared;
+// the driver's.
+absl::Status Describe(cuda::Driver& driver, int ordinal, DeviceRecord* described) {
   DeviceRecord& record = *described;
-  const uint32_t ordinal = record.ordinal;
   BERTH_ASSIGN_OR_RETURN(const std::string uuid, driver.DeviceUuid(ordinal));
   SetText(uuid, record.uuid);
   BERTH_ASSIGN_OR_RETURN(const std::string name, driver.DeviceName(ordinal));
@@ -207,6 +213,68 @@ absl::StatusOr<std::vector<std::optional<Answer>>> AskEach(size_t count, Ask ask
   return answers;
 }
 
+// Returns the ordinal of a GPU on the node. Errors: OUT_OF_RANGE; NVML's.
+absl::StatusOr<uint32_t> OrdinalOnNode(const std::string& uuid) {
+  BERTH_ASSIGN_OR_RETURN(cuda::Nvml* const nvml, cuda::Nvml::Get());
+  BERTH_ASSIGN_OR_RETURN(const uint32_t ordinal, nvml->Index(uuid));
+  if (ordinal < kMaxDeviceOrdinals) return ordinal;
+  return Refuse(Reason::kOutOfRange, "{field} {value} exceeds the last, {limit}",
+                {{"field", "device ordinal"}, {"value", ordinal}, {"limit", kMaxDeviceOrdinals - 1}});
+}
+
+bool IsWholeGpu(const DeviceRecord& record) { return absl::StartsWith(record.uuid, "GPU-"); }
+
+// Takes a device out of service whose ordinal on the node is not known: under another ordinal, its users would get
+// another device.
+void RejectUnnumbered(const absl::Status& why, DeviceRecord* record) {
+  record->fault = DeviceFault::kNotDescribed;
+  // No self-test enables a device without a size.
+  record->total_bytes = record->free_bytes = 0;
+  SetText(absl::StrCat(kVisibleDevices, " is set, and NVML reports no ordinal: ", why.message()), record->scrub.detail);
+}
+
+// Replaces CUDA's ordinals by those of the node, which differ if CUDA_VISIBLE_DEVICES is set: CUDA then counts only the
+// devices that it names. A device that has no ordinal on the node gets a free one: a MIG instance, or a device that the
+// driver has not identified.
+// Errors: NVML's, if it does not work for any device.
+absl::Status NumberByNode(std::vector<DeviceRecord>* numbered) {
+  std::vector<DeviceRecord>& records = *numbered;
+  if (::getenv(kVisibleDevices) == nullptr || std::none_of(records.begin(), records.end(), IsWholeGpu)) {
+    return absl::OkStatus();
+  }
+  BERTH_RETURN_IF_ERROR(cuda::Nvml::Get().status());
+  const auto others = std::stable_partition(records.begin(), records.end(), IsWholeGpu);
+  const auto ask = [gpus = std::vector<DeviceRecord>(records.begin(), others)](size_t index) {
+    return OrdinalOnNode(gpus[index].uuid);
+  };
+  BERTH_ASSIGN_OR_RETURN(const auto ordinals, AskEach(static_cast<size_t>(others - records.begin()), ask));
+  std::set<uint32_t> taken;
+  std::vector<DeviceRecord*> unnumbered;
+  for (size_t i = 0; i < records.size(); ++i) {
+    DeviceRecord& record = records[i];
+    if (i < ordinals.size() && ordinals[i].has_value() && ordinals[i]->ok()) {
+      record.ordinal = **ordinals[i];
+      taken.insert(record.ordinal);
+      continue;
+    }
+    if (i < ordinals.size() && record.fault == DeviceFault::kNone) {
+      RejectUnnumbered(ordinals[i].has_value() ? ordinals[i]->status() : NoAnswer(), &record);
+    }
+    unnumbered.push_back(&record);
+  }
+  uint32_t next = 0;
+  for (DeviceRecord* const record : unnumbered) {
+    while (taken.contains(next)) ++next;
+    record->ordinal = next++;
+    if (absl::StartsWith(record->uuid, kUnidentifiedDevice)) {
+      SetText(absl::StrCat(kUnidentifiedDevice, record->ordinal), record->uuid);
+    }
+  }
+  std::sort(records.begin(), records.end(),
+            [](const DeviceRecord& a, const DeviceRecord& b) { return a.ordinal < b.ordinal; });
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<DeviceRecord>> CudaDevices() {
   BERTH_ASSIGN_OR_RETURN(cuda::Driver* const driver, cuda::Driver::Get());
   BERTH_ASSIGN_OR_RETURN(const int count, driver->DeviceCount());
@@ -216,19 +284,16 @@ absl::StatusOr<std::vector<DeviceRecord>> CudaDevices() {
   };
   const auto describe = [driver](size_t ordinal) {
     Described one = {.record = UnknownDevice(static_cast<uint32_t>(ordinal))};
-    one.status = Describe(*driver, &one.record);
+    one.status = Describe(*driver, static_cast<int>(ordinal), &one.record);
     return one;
   };
   BERTH_ASSIGN_OR_RETURN(const auto described, AskEach(std::min<uint32_t>(count, kMaxDeviceOrdinals), describe));
   // A failing device never hides the others.
   std::vector<DeviceRecord> records;
   for (uint32_t ordinal = 0; ordinal < described.size(); ++ordinal) {
-    const absl::Status status =
-        described[ordinal].has_value()
-            ? described[ordinal]->status
-            : absl::UnavailableError(absl::StrCat("the driver did not answer in ", Patient(kPatience).count(), " s"));
+    const absl::Status status = described[ordinal].has_value() ? described[ordinal]->status : NoAnswer();
     if (IsRefusal(status, Reason::kUnsupported)) {
-      LogLine(absl::StrCat("berthd: skipping device ", ordinal, ": ", status.message()));
+      LogLine(absl::StrCat("berthd: skipping device ", described[ordinal]->record.uuid, ": ", status.message()));
       continue;
     }
     DeviceRecord& record =
@@ -241,6 +306,7 @@ absl::StatusOr<std::vector<DeviceRecord>> CudaDevices() {
     return Refuse(Reason::kUnsupported, "no {capability}: none of {count} devices is usable",
                   {{"capability", "CUDA"}, {"count", count}});
   }
+  BERTH_RETURN_IF_ERROR(NumberByNode(&records));
   const auto place = [records](size_t index) { return WithPlace(records, index); };
   BERTH_ASSIGN_OR_RETURN(const auto placed, AskEach(records.size(), place));
   for (size_t i = 0; i < records.size(); ++i) records[i] = placed[i].value_or(records[i]);
@@ -252,8 +318,8 @@ DeviceRecord WithoutDriver(const absl::Status& why) {
   DeviceRecord record = UnknownDevice(/*ordinal=*/0);
   record.fault = DeviceFault::kNoDriver;
   std::string text(why.message());
-  if (const char* const visible = ::getenv("CUDA_VISIBLE_DEVICES")) {
-    absl::StrAppend(&text, " (CUDA_VISIBLE_DEVICES=\"", visible, "\")");
+  if (const char* const visible = ::getenv(kVisibleDevices)) {
+    absl::StrAppend(&text, " (", kVisibleDevices, "=\"", visible, "\")");
   }
   SetText(ToMessage(text, sizeof(record.scrub.detail) - 1), record.scrub.detail);
   return record;

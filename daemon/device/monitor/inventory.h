@@ -26,11 +26,13 @@ struct InventoryOptions {
   std::string host_devices_file;
 };
 
-// Finds the devices without a context on any. Ordinals rise; a missing ordinal is a device whose memory cannot be
-// shared. Logs each such device to stderr, and also why kAuto selected host devices. A device that fails, or does not
-// answer in 3 s, is listed with its fault. Threads may then be stuck in its driver, so the process must end without
-// waiting for them. A driver that fails as a whole or lists no device is one record with fault kNoDriver: for kCuda
-// always, for kAuto if a libcuda is installed.
+// Finds the devices without a context on any. A GPU's ordinal is its place in PCI order among the node's GPUs, also if
+// CUDA_VISIBLE_DEVICES hides some of them from this process. Ordinals rise; a missing ordinal is a hidden device, or a
+// device whose memory cannot be shared. Logs each of the latter to stderr, and also why kAuto selected host devices. A
+// device that fails, or does not answer in 3 s, is listed with its fault. Threads may then be stuck in its driver, so
+// the process must end without waiting for them. A driver that fails as a whole or lists no device is one record with
+// fault kNoDriver: for kCuda always, for kAuto if a libcuda is installed.
+// Requires: CUDA_DEVICE_ORDER is PCI_BUS_ID in this process.
 // Errors: kInvalidArgument for a file that describes no devices; kResourceExhausted without threads.
 absl::StatusOr<std::vector<DeviceRecord>> TakeInventory(const InventoryOptions& options);
 

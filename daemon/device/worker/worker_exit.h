@@ -18,8 +18,8 @@ enum class WorkerExit : int {
   kUnusable = 12,
   // The device is lost, with the content of its memory.
   kDeviceLost = 13,
-  // The driver has another device at the worker's ordinal, which the worker's last log line names.
-  kOtherDevice = 14,
+  // The driver does not list the worker's device.
+  kDeviceMissing = 14,
 };
 
 }  // namespace berth

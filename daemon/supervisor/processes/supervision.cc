@@ -19,8 +19,8 @@ std::string Describe(const ProcessEnd& end) {
       return "the driver reports the device as unusable";
     case WorkerExit::kDeviceLost:
       return "the driver reports the device as lost";
-    case WorkerExit::kOtherDevice:
-      return "the driver has another device at this ordinal: see the daemon's log";
+    case WorkerExit::kDeviceMissing:
+      return "the driver does not list this device: see the daemon's log";
     case WorkerExit::kDone:
     case WorkerExit::kFailed:
       break;
@@ -31,7 +31,7 @@ std::string Describe(const ProcessEnd& end) {
 // Returns whether another worker would only end the same way.
 bool IsFinal(const ProcessEnd& end) {
   return IsDeviceLost(end) || end.code == static_cast<int>(WorkerExit::kUnusable) ||
-         end.code == static_cast<int>(WorkerExit::kOtherDevice);
+         end.code == static_cast<int>(WorkerExit::kDeviceMissing);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST(SupervisionTest, WorkersExitDecidesOnRestart) {
                                                 {Exited(WorkerExit::kPoisoned), true},
                                                 {Exited(WorkerExit::kUnjudged), true},
                                                 {Exited(WorkerExit::kUnusable), false},
-                                                {Exited(WorkerExit::kOtherDevice), false},
+                                                {Exited(WorkerExit::kDeviceMissing), false},
                                                 {Exited(WorkerExit::kDeviceLost), false}}) {
     Supervision supervision;
     EXPECT_EQ(supervision.OnEnded(kStart, end), again) << end.ToString();

@@ -109,7 +109,7 @@ TEST_F(NvmlTest, ReadingsFollowUuidNotCudaOrder) {
   Start();
   ASSERT_TRUE(Becomes(0, v1::Condition::ANSWERS));
   ASSERT_TRUE(Becomes(1, v1::Condition::ANSWERS));
-  const v1::DeviceInventory seen = Look(1);
+  const v1::DeviceInventory seen = Look(0);
   EXPECT_EQ(seen.device().uuid(), DriverScript::UuidOf(0));
   EXPECT_EQ(seen.hardware().pci_id(), "00000000:01:00.0");
   EXPECT_EQ(seen.hardware().compute_capability(), 90u);
@@ -121,8 +121,8 @@ TEST_F(NvmlTest, ReadingsFollowUuidNotCudaOrder) {
   EXPECT_EQ(seen.condition().total_bytes().value(), GiB(1).count());
   EXPECT_EQ(seen.condition().ecc_mode().value(), 1u);
   EXPECT_EQ(seen.condition().nvlinks().value(), 18u);
-  EXPECT_EQ(Look(0).device().uuid(), DriverScript::UuidOf(1));
-  EXPECT_EQ(Look(0).condition().temperature().value(), 41u);
+  EXPECT_EQ(Look(1).device().uuid(), DriverScript::UuidOf(1));
+  EXPECT_EQ(Look(1).condition().temperature().value(), 41u);
   EXPECT_EQ(driver_->counts().contexts, 0u) << "looking costs no context";
 }
 
@@ -482,18 +482,32 @@ TEST_F(NvmlTest, LossSeenByWorkerFirstCountsOnce) {
 TEST_F(NvmlTest, RenumberedDeviceIsNotMistakenForEarlier) {
   StartWith(2);
   ASSERT_TRUE(Becomes(0, v1::Device::READY));
-  driver_->Set("cuda", "1 0");
+  // The device is now CUDA's second. The first has no memory.
+  driver_->SetAll({{"0.pci", "00000000:09:00.0"}, {"1.cuMemCreate", "!2"}});
   const pid_t worker = ChildOf("berth-worker0");
   ASSERT_NE(worker, 0);
   ASSERT_EQ(::kill(worker, SIGKILL), 0);
+  const auto restarted = [&] {
+    const pid_t now = ChildOf("berth-worker0");
+    return now != 0 && now != worker;
+  };
+  ASSERT_TRUE(Eventually(restarted));
+  ASSERT_TRUE(Becomes(0, v1::Device::READY));
+  Actor actor(*daemon_);
+  EXPECT_TRUE(Ok(actor.Ask("allocate a 4096 device=0")));
+  EXPECT_FALSE(Ok(actor.Ask("allocate b 4096 device=1")));
+  actor.Quit();
+  // CUDA lists the other device alone.
+  driver_->Set("cuda", "1");
+  ASSERT_EQ(::kill(ChildOf("berth-worker0"), SIGKILL), 0);
   ASSERT_TRUE(Becomes(0, v1::Device::STOPPED));
-  EXPECT_TRUE(absl::StrContains(DeviceOf(0).last_failure(), "another device at this ordinal"));
+  EXPECT_TRUE(absl::StrContains(DeviceOf(0).last_failure(), "does not list this device"));
   EXPECT_TRUE(Ok(daemon_->inspector().EnableDevice(0)));
   EXPECT_TRUE(Eventually(
       [&] {
         return DeviceOf(0).state() == v1::Device::STOPPED &&
                DeviceOf(0).last_failure() == absl::StrCat("the self-test failed: no device ", DriverScript::UuidOf(0),
-                                                          " at CUDA's ordinal 0, which is ", DriverScript::UuidOf(1));
+                                                          " among the devices that CUDA lists: 1");
       },
       kLong));
   driver_->Set("cuda", "");

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <sstream>
@@ -47,6 +48,48 @@ int Check(int ordinal, const char* call) {
   return ScriptedDriver::ErrorIn(ScriptedDriver::Now()->Get(NumberOf(ordinal), call));
 }
 
+// Returns the devices in the order that CUDA_DEVICE_ORDER selects.
+std::vector<int> OrderedDevices(const ScriptedDriver& script) {
+  std::vector<int> devices;
+  std::istringstream fastest_first(script.Get("cuda"));
+  for (int device; fastest_first >> device;) devices.push_back(device);
+  for (int device = 0; script.Get("cuda").empty() && device < script.devices(); ++device) devices.push_back(device);
+  std::erase_if(devices, [&](int device) { return !script.IsThere(device); });
+  const char* const order = ::getenv("CUDA_DEVICE_ORDER");
+  if (order == nullptr || std::string(order) != "PCI_BUS_ID") return devices;
+  std::vector<int> sorted = script.InPciOrder();
+  std::erase_if(sorted, [&](int device) { return std::ranges::find(devices, device) == devices.end(); });
+  return sorted;
+}
+
+// Returns the device of an entry of CUDA_VISIBLE_DEVICES: an ordinal, or the start of a UUID; -1 for none.
+int DeviceOfEntry(const ScriptedDriver& script, const std::vector<int>& devices, const std::string& entry) {
+  if (!entry.empty() && entry.find_first_not_of("0123456789") == std::string::npos) {
+    const size_t ordinal = std::stoul(entry);
+    return ordinal < devices.size() ? devices[ordinal] : -1;
+  }
+  if (!entry.starts_with("GPU-") && !entry.starts_with("MIG-")) return -1;
+  for (const int device : devices) {
+    if (script.Get(device, "uuid").starts_with(entry)) return device;
+  }
+  return -1;
+}
+
+// Returns the devices of this process by ordinal: those before the first invalid entry of CUDA_VISIBLE_DEVICES.
+std::vector<int> VisibleDevices(const ScriptedDriver& script) {
+  const std::vector<int> devices = OrderedDevices(script);
+  const char* const visible = ::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr) return devices;
+  std::vector<int> named;
+  std::istringstream entries(visible);
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    const int device = DeviceOfEntry(script, devices, entry);
+    if (device < 0) break;
+    named.push_back(device);
+  }
+  return named;
+}
+
 // Parses the 16 bytes of "GPU-xxxxxxxx-xxxx-…".
 void ParseUuid(const std::string& text, unsigned char* out) {
   std::string digits;
@@ -77,13 +120,8 @@ int cuInit(unsigned int) {
   if (script->Get("cuInit") == "exit") ::exit(0);
   if (const int error = ScriptedDriver::ErrorIn(script->Get("cuInit")); error != 0) return error;
   ::poll(nullptr, 0, static_cast<int>(script->Number("init_ms")));
-  auto* const devices = new std::vector<int>;
-  std::istringstream order(script->Get("cuda"));
-  for (int device; order >> device;) devices->push_back(device);
-  for (int device = 0; script->Get("cuda").empty() && device < script->devices(); ++device) devices->push_back(device);
-  std::erase_if(*devices, [&](int device) { return !script->IsThere(device); });
-  g_devices = devices;
-  return devices->empty() ? kNoDevice : kSuccess;
+  g_devices = new std::vector<int>(VisibleDevices(*script));
+  return g_devices->empty() ? kNoDevice : kSuccess;
 }
 
 int cuGetErrorName(int code, const char** name) {

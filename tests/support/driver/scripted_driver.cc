@@ -7,8 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <mutex>
+#include <numeric>
 
 namespace berth::testing {
 namespace {
@@ -81,6 +83,13 @@ uint64_t ScriptedDriver::Number(const std::string& key, uint64_t otherwise) cons
 
 uint64_t ScriptedDriver::Number(int device, const std::string& key, uint64_t otherwise) const {
   return Number(KeyOf(device, key), otherwise);
+}
+
+std::vector<int> ScriptedDriver::InPciOrder() const {
+  std::vector<int> order(static_cast<size_t>(devices()));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [this](int device) { return Get(device, "pci"); });
+  return order;
 }
 
 int ScriptedDriver::Find(const std::string& uuid) const {

@@ -2,12 +2,13 @@
 // time, and the counts that these libraries record. It uses only the standard library, because every program under test
 // loads it.
 //
-//   devices = 2          # how many NVML knows; 0
-//   cuda = 1 0           # which of them CUDA has, by its ordinals; all in order
+//   devices = 2          # how many NVML knows, by its ordinals in the order of their PCI ids; 0
+//   cuda = 1 0           # which of them CUDA has, fastest first; all in order
 //   init_ms = 300        # how long cuInit takes
 //   cuInit = abort       # what ends the process that calls it, abort or exit; or an error
 //   driver = 2           # a reloaded driver: a process that initialised NVML under another gets error 1
 //   0.uuid = GPU-…       # of device 0, as every other key below
+//   0.pci = 00000000:01:00.0
 //   0.parent = GPU-…     # the device of which it is a MIG instance
 //   0.temperature = 41   # a value; "!3" for NVML's error 3, which is also the reply for an unset key
 //   0.events = xid:79 double single   # reported in that order; an event set sees events added after its creation
@@ -18,7 +19,8 @@
 //   0.hangs = temperature             # the call that does not return; "all"
 //   0.cuDeviceTotalMem = !999         # CUDA's error of a call
 //
-// $BERTH_TEST_DRIVER names the file; the counts are in a second file beside it.
+// $BERTH_TEST_DRIVER names the file; the counts are in a second file beside it. CUDA also obeys CUDA_DEVICE_ORDER and
+// CUDA_VISIBLE_DEVICES.
 
 #ifndef TESTS_SUPPORT_DRIVER_SCRIPTED_DRIVER_H_
 #define TESTS_SUPPORT_DRIVER_SCRIPTED_DRIVER_H_
@@ -28,6 +30,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace berth::testing {
 
@@ -56,6 +59,8 @@ class ScriptedDriver {
 
   int devices() const { return static_cast<int>(Number("devices")); }
   bool IsThere(int device) const { return Get(device, "state") != "gone"; }
+  // Returns all devices, sorted by their PCI ids.
+  std::vector<int> InPciOrder() const;
   // Returns the device with `uuid`; -1 for none.
   int Find(const std::string& uuid) const;
 

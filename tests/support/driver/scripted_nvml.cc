@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <sstream>
 #include <string>
@@ -143,8 +144,20 @@ int nvmlDeviceGetCount_v2(unsigned int* count) {
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device* out) {
-  *out = HandleOf(static_cast<int>(index));
-  return CheckDriver();
+  if (const int refused = CheckDriver(); refused != kSuccess) return refused;
+  const std::vector<int> devices = ScriptedDriver::Now()->InPciOrder();
+  if (index >= devices.size()) return kInvalidArgument;
+  *out = HandleOf(devices[index]);
+  return kSuccess;
+}
+
+int nvmlDeviceGetIndex(Device handle, unsigned int* out) {
+  if (const int refused = Check(handle, "index"); refused != kSuccess) return refused;
+  const auto script = ScriptedDriver::Now();
+  if (const int error = ScriptedDriver::ErrorIn(script->Get(NumberOf(handle), "index")); error != 0) return error;
+  const std::vector<int> devices = script->InPciOrder();
+  *out = static_cast<unsigned int>(std::ranges::find(devices, NumberOf(handle)) - devices.begin());
+  return kSuccess;
 }
 
 int nvmlDeviceGetHandleByUUID(const char* uuid, Device* out) {
