@@ -20,6 +20,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "client/cli/exit_status.h"
 #include "client/cli/format.h"
 #include "client/cli/run/local_rank.h"
@@ -118,6 +120,18 @@ const std::map<std::string, int>& RevokeSignals() {
 // Returns the error in an option's value with the option's name.
 absl::Status Named(absl::string_view option, const absl::Status& status) {
   return status.ok() ? status : absl::Status(status.code(), absl::StrCat(option, ": ", status.message()));
+}
+
+// Checks that ordinals can name the devices of these UUIDs. An ordinal in CUDA_VISIBLE_DEVICES names a whole GPU, and
+// CUDA would choose among its instances.
+absl::Status CheckOrdinals(absl::string_view uuids) {
+  for (const absl::string_view uuid : absl::StrSplit(uuids, ',')) {
+    if (!absl::StartsWith(uuid, "MIG-")) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--ordinals: device ", uuid,
+                     " is a MIG instance, which CUDA_VISIBLE_DEVICES names by UUID only: run without --ordinals"));
+  }
+  return absl::OkStatus();
 }
 
 // Returns 0 for the empty name.
@@ -271,6 +285,7 @@ absl::StatusOr<std::vector<std::string>> EnvironmentOf(Session& session, const H
   entries.push_back(absl::StrCat("BERTH_FOLDER=", session.folder()));
   const std::string devices = permits.Devices(request.ordinals);
   if (devices.empty()) return entries;
+  if (request.ordinals) BERTH_RETURN_IF_ERROR(CheckOrdinals(permits.Devices()));
   entries.push_back(absl::StrCat(kDeviceVariable, "=", devices));
   for (std::string& entry : entries) {
     if (absl::StartsWith(entry, absl::StrCat(kCudaVariable, "="))) entry = absl::StrCat(kCudaVariable, "=", devices);

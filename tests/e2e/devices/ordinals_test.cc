@@ -186,6 +186,23 @@ TEST_F(OrdinalsTest, LeasesOfOtherNumberingAreNotMixedUp) {
   holder.Quit();
 }
 
+TEST_F(OrdinalsTest, MigInstanceIsNamedByUuidOnly) {
+  const std::string instance = "MIG-00000001-1111-2222-3333-444444444444";
+  driver_.SetAll({{"cuda", "2 1"},
+                  {"1.uuid", instance},
+                  {"2.uuid", "MIG-00000002-1111-2222-3333-444444444444"},
+                  {"1.parent", DriverScript::UuidOf(0)},
+                  {"2.parent", DriverScript::UuidOf(0)}});
+  Start({absl::StrCat("CUDA_VISIBLE_DEVICES=", instance)});
+  EXPECT_EQ(Listed(), std::vector<std::string>{absl::StrCat("0 ", instance)});
+  ASSERT_TRUE(Becomes(0, v1::Device::READY));
+  EXPECT_EQ(Run("unset", {"--device", "0"}).second,
+            absl::StrCat(instance, " ", instance, " PCI_BUS_ID ", instance, "\n"));
+  const auto [code, text] = Run("unset", {"--device", "0", "--ordinals"});
+  EXPECT_EQ(code, 125);
+  EXPECT_TRUE(absl::StrContains(text, absl::StrCat("--ordinals: device ", instance, " is a MIG instance"))) << text;
+}
+
 TEST_F(OrdinalsTest, DeviceWithoutNodeOrdinalDoesNotServe) {
   driver_.Set(2, "index", "!999");
   Start({"CUDA_VISIBLE_DEVICES=1,2"});
