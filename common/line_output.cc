@@ -35,12 +35,25 @@ bool LineOutput::behind() const {
   return behind_;
 }
 
+LineOutput::Backlog LineOutput::backlog() const {
+  MutexLock lock(&mu_);
+  return {.lines = CountLines(retained_) + left_out_, .in_line = in_line_};
+}
+
+void LineOutput::Continue(const Backlog& backlog) {
+  MutexLock lock(&mu_);
+  left_out_ = backlog.lines;
+  in_line_ = backlog.in_line;
+}
+
 size_t LineOutput::WriteLocked(absl::string_view text) {
   ssize_t written;
   while ((written = WriteWithoutBlocking(fd_, text.data(), text.size())) < 0 && errno == EINTR) {
   }
   behind_ = written < 0 && errno == EAGAIN;
-  return written < 0 ? 0 : static_cast<size_t>(written);
+  if (written <= 0) return 0;
+  in_line_ = text[static_cast<size_t>(written) - 1] != '\n';
+  return static_cast<size_t>(written);
 }
 
 void LineOutput::FlushLocked() {
@@ -54,8 +67,9 @@ void LineOutput::FlushLocked() {
     retained_.clear();
   }
   if (left_out_ == 0) return;
-  const std::string report = absl::StrCat(name_, ": ", left_out_, left_out_ == 1 ? " line is" : " lines are",
-                                          " missing here: the reader of this output was too slow, or gone\n");
+  const std::string report =
+      absl::StrCat(in_line_ ? "\n" : "", name_, ": ", left_out_, left_out_ == 1 ? " line is" : " lines are",
+                   " missing here: the reader of this output was too slow, or gone\n");
   const size_t written = WriteLocked(report);
   if (written == 0) return;
   left_out_ = 0;

@@ -36,6 +36,16 @@ class LineOutput {
   // Whether the fd has no capacity for something that Flush() would write.
   bool behind() const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // The lines that the reader has not taken, for a program that writes to the same fd after this one.
+  struct Backlog {
+    size_t lines = 0;
+    // The reader has taken the first part of a line.
+    bool in_line = false;
+  };
+  Backlog backlog() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Reports the lines of an earlier program as left out. Called before all other methods.
+  void Continue(const Backlog& backlog) ABSL_LOCKS_EXCLUDED(mu_);
+
  private:
   void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Writes the first part of `text`. Returns its size, or 0 if nothing was written.
@@ -48,6 +58,8 @@ class LineOutput {
   std::string retained_ ABSL_GUARDED_BY(mu_);
   // Lines that follow `retained_` and are left out.
   size_t left_out_ ABSL_GUARDED_BY(mu_) = 0;
+  // The last byte that the reader has taken is not the end of a line.
+  bool in_line_ ABSL_GUARDED_BY(mu_) = false;
   bool behind_ ABSL_GUARDED_BY(mu_) = false;
 };
 

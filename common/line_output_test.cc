@@ -110,6 +110,33 @@ TEST(LineOutputTest, ReaderOfSingleBytesGetsWholeLinesInOrder) {
   EXPECT_GT(missing, 0);
 }
 
+TEST(LineOutputTest, NextProgramReportsLinesThatReaderDidNotTake) {
+  Pipe pipe;
+  LineOutput before(pipe.write.get(), "test");
+  std::string all;
+  for (int i = 0; i < 100; ++i) all += Line(i);
+  before.Write(all);
+  const LineOutput::Backlog backlog = before.backlog();
+  EXPECT_TRUE(backlog.in_line) << "a page holds no whole number of these lines";
+  LineOutput after(pipe.write.get(), "test");
+  after.Continue(backlog);
+  after.Flush();
+  EXPECT_TRUE(after.behind());
+  std::string read = pipe.Read();
+  after.Write("after\n");
+  read += pipe.Read();
+  const std::vector<std::string> lines = absl::StrSplit(read, '\n');
+  // The lines, the last of them in part; the report, the next line, and the end.
+  ASSERT_GT(lines.size(), 4u);
+  const size_t taken = lines.size() - 4;
+  EXPECT_EQ(backlog.lines, 100 - taken);
+  EXPECT_TRUE(absl::StartsWith(lines[taken], absl::StrCat("line ", taken)));
+  EXPECT_EQ(lines[taken + 1], absl::StrCat("test: ", backlog.lines,
+                                           " lines are missing here: the reader of this output was too slow, or gone"));
+  EXPECT_EQ(lines[taken + 2], "after");
+  EXPECT_EQ(after.backlog().lines, 0u);
+}
+
 TEST(LineOutputTest, OutputWithoutReaderOnlyCounts) {
   Pipe pipe;
   const UniqueFd write(::dup(pipe.write.get()));

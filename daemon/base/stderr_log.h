@@ -18,6 +18,14 @@ LineOutput& StderrLog();
 // may contain them.
 void LogLine(absl::string_view text);
 
+// Hands the number of the lines that the reader has not taken on to the program that this process executes next, in its
+// environment. The program calls ContinueLog() first, and reports them as left out. Neither is thread-safe: they
+// change the environment.
+void HandLogOn();
+void ContinueLog();
+// Undoes HandLogOn(): this program continues.
+void KeepLog();
+
 }  // namespace berth
 
 #endif  // DAEMON_BASE_STDERR_LOG_H_

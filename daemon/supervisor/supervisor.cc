@@ -102,6 +102,7 @@ std::string ReadProgram() {
 }  // namespace
 
 absl::Status Supervisor::Run(const SupervisorOptions& options) {
+  ContinueLog();
   UniqueFd ready;
   if (options.ready_fd >= 0) {
     BERTH_ASSIGN_OR_RETURN(ready, TakeOverFd(options.ready_fd));

@@ -16,6 +16,7 @@
 #include "common/os/fd_passing.h"
 #include "common/os/os_error.h"
 #include "common/status_macros.h"
+#include "daemon/base/stderr_log.h"
 #include "daemon/supervisor/fd_store/service_manager.h"
 #include "daemon/supervisor/handover_state.h"
 #include "daemon/supervisor/supervisor.h"
@@ -171,8 +172,11 @@ void Supervisor::Exec() {
   Log("upgrade: replacing this supervisor by %s", program_.c_str());
   page_.writable().upgrading = 1;
   ::fcntl(broker, F_SETFD, 0);
+  HandLogOn();
   ::execv(program_.c_str(), argv.data());
-  Log("upgrade failed: %s; the running program continues", strerror(errno));
+  const int error = errno;
+  KeepLog();
+  Log("upgrade failed: %s; the running program continues", strerror(error));
   ::fcntl(broker, F_SETFD, FD_CLOEXEC);
   page_.writable().upgrading = 0;
 }

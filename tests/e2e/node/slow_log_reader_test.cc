@@ -12,10 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
@@ -120,6 +122,22 @@ TEST_F(LogReaderTest, LeftOutLinesAreReportedOnceReaderReturns) {
   TestDaemon daemon({.config = config, .error_fd = output.error_fd()});
   ExpectService(daemon);
   ExpectInLog(output, " lines are missing here");
+  daemon.Stop();
+}
+
+TEST_F(LogReaderTest, UpgradedSupervisorReportsLinesOfItsPredecessor) {
+  const Output output = Make("full pipe");
+  TestDaemon daemon({.error_fd = output.error_fd()});
+  // The supervisor retains a line about this.
+  daemon.KillBroker();
+  const v1::Node before = daemon.GetNode();
+  EXPECT_TRUE(Ok(daemon.inspector().UpgradeNode()));
+  EXPECT_TRUE(Eventually([&] {
+    const absl::StatusOr<v1::Node> node = daemon.inspector().GetNode();
+    return node.ok() && node->epoch() != before.epoch() && !node->upgrading();
+  }));
+  ExpectInLog(output, " missing here: the reader of this output was too slow, or gone");
+  ExpectService(daemon);
   daemon.Stop();
 }
 
