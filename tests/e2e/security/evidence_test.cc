@@ -43,6 +43,9 @@ class EvidenceTest : public ::testing::Test {
  protected:
   EvidenceTest()
       : daemon_({.config = absl::StrCat("[log]\naudit_size = \"96KiB\"\n[history]\nsize = \"4MiB\"\nrows = 1000\n")}) {}
+  void SetUp() override {
+    if (!IsRoot()) GTEST_SKIP() << "needs root, to be two users";
+  }
 
   std::vector<Json> AuditLines() const {
     std::vector<Json> lines;
