@@ -2,6 +2,8 @@
 
 #include "daemon/core/core.h"
 
+#include <functional>
+
 #include "daemon/core/testing/core_harness.h"
 
 namespace berth::core {
@@ -108,6 +110,34 @@ TEST(CoreTest, RepeatOfWaitingRequestTakesItsPlace) {
   EXPECT_FALSE(h.Answered(second));
   h.Release(a, held.acquisition);
   EXPECT_TRUE(h.StatusOf(second).ok());
+}
+
+TEST(CoreTest, RepeatWithPassedDeadlineEndsWait) {
+  using Send = std::function<CallId(CoreHarness&, const Peer&, const RequestTag&, absl::Time)>;
+  const Send acquire = [](CoreHarness& h, const Peer& peer, const RequestTag& tag, absl::Time deadline) {
+    AcquireRequest request = One("1");
+    request.deadline = deadline;
+    return AcquireAs(h, peer.caller(), tag, request);
+  };
+  const Send gang = [](CoreHarness& h, const Peer& peer, const RequestTag& tag, absl::Time deadline) {
+    const GangRequest request = {.members = {{.pool = "gpu-tests"}}, .deadline = deadline};
+    return h.Ask([&](Core& core, CallId call, Effects* effects) {
+      core.AcquireGang(h.now, call, peer.caller(), tag, request, effects);
+    });
+  };
+  for (const Send& send : {acquire, gang}) {
+    CoreHarness h;
+    Peer a = h.Open(), b = h.Open();
+    h.MustAcquire(a, One("1"));
+    h.MustAcquire(a, One("2"));
+    const std::string before = h.Accounts();
+    const CallId first = send(h, b, b.Next(), absl::InfiniteFuture());
+    EXPECT_FALSE(h.Answered(first));
+    const CallId second = send(h, b, b.Again(), h.now);
+    EXPECT_TRUE(h.Refused(first, Reason::kCancelled));
+    EXPECT_TRUE(h.Refused(second, Reason::kWaitTimedOut));
+    EXPECT_EQ(h.Accounts(), before);
+  }
 }
 
 TEST(CoreTest, CancelledWaiterLeavesNoTrace) {

@@ -93,6 +93,8 @@ std::optional<Admitted> Requests::Admit(StepContext& step, CallId call, const Ca
   const bool resumes = skipped_.contains(request);
   if (pending.place != nullptr && !resumes && pending.place->SetDeadline(request, pending.ticket, deadline)) {
     core_.Expire(step);
+    // That may have ended this wait.
+    if (!pending_.contains(request)) return std::nullopt;
   }
   pending.resumed = pending.resumed || resumes;
   if (detached_requests_.erase(request) + skipped_.erase(request) > 0) Reattach(step, request);
