@@ -20,8 +20,6 @@
 namespace berth::cli {
 namespace {
 
-constexpr int kTerminalStops[] = {SIGTSTP, SIGTTIN, SIGTTOU};
-
 // The blocked signals from before HoldSignals().
 std::optional<sigset_t> blocked_before;
 
@@ -154,6 +152,16 @@ void ReleaseSignals() {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+sigset_t ActingStops(const SignalSettings& settings) {
+  sigset_t stops;
+  ::sigemptyset(&stops);
+  for (const int signal : kTerminalStops) {
+    const bool acts = ::sigismember(&settings.blocked, signal) == 0 && ::sigismember(&settings.ignored, signal) == 0;
+    if (acts) ::sigaddset(&stops, signal);
+  }
+  return stops;
+}
+
 void ActOnPending(int signal) {
   // The signal may be ignored here, but not by a command.
   struct sigaction by_default = {};
@@ -172,11 +180,7 @@ absl::StatusOr<std::unique_ptr<TerminalStops>> TerminalStops::Hold() {
   std::unique_ptr<TerminalStops> stops(new TerminalStops);
   const SignalSettings before = ReadSignalSettings();
   stops->blocked_before_ = before.blocked;
-  ::sigemptyset(&stops->held_);
-  for (const int signal : kTerminalStops) {
-    const bool acts = ::sigismember(&before.blocked, signal) == 0 && ::sigismember(&before.ignored, signal) == 0;
-    if (acts) ::sigaddset(&stops->held_, signal);
-  }
+  stops->held_ = ActingStops(before);
   stops->signals_.reset(::signalfd(-1, &stops->held_, SFD_CLOEXEC));
   if (!stops->signals_) return OsError("signalfd", errno);
   ::pthread_sigmask(SIG_BLOCK, &stops->held_, nullptr);

@@ -41,6 +41,12 @@ void HoldSignals();
 // end this process also where it is the first process of a PID namespace.
 void ReleaseSignals();
 
+// The stop signals that a process can block.
+inline constexpr int kTerminalStops[] = {SIGTSTP, SIGTTIN, SIGTTOU};
+
+// Returns the stop signals that are neither blocked nor ignored.
+sigset_t ActingStops(const SignalSettings& settings);
+
 // Gives `signal`, which is blocked in this thread, its default action if it is pending. A SIGCONT discards a pending
 // stop signal.
 void ActOnPending(int signal);

@@ -1,11 +1,14 @@
 #include "client/cli/run/child.h"
 
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "client/cli/run/signal_relay.h"
 #include "gtest/gtest.h"
+#include "tests/support/proc.h"
 
 namespace berth::cli {
 namespace {
@@ -35,6 +38,48 @@ TEST(ChildTest, ExitCodeIsKnownDespiteIgnoredSigchld) {
   ::sigaction(SIGCHLD, nullptr, &after);
   EXPECT_EQ(after.sa_handler, SIG_IGN) << "as it was";
   ::signal(SIGCHLD, SIG_DFL);
+}
+
+// A process that waits under a SignalRelay. Its AroundStop() functions write a byte each to `out`; the first then waits
+// for a byte from `in`. SIGTERM ends it.
+[[noreturn]] void WaitUnderRelay(int in, int out) {
+  const auto relay = SignalRelay::Start();
+  if (!relay.ok()) ::_exit(1);
+  char byte = 0;
+  const auto report = [out](char what) { return ::write(out, &what, 1) == 1; };
+  (*relay)->AroundStop([&] { report('b') && ::read(in, &byte, 1) == 1; }, [&] { report('a'); });
+  report('r');
+  while ((*relay)->interrupted_by() == 0) ::sched_yield();
+  ::_exit((*relay)->interrupted_by());
+}
+
+TEST(ChildTest, ContinueAtAnyMomentUndoesStopOfWaiter) {
+  for (const int signal : kTerminalStops) {
+    SCOPED_TRACE(signal);
+    int to[2], from[2];
+    ASSERT_EQ(::pipe(to), 0);
+    ASSERT_EQ(::pipe(from), 0);
+    const pid_t waiter = ::fork();
+    if (waiter == 0) WaitUnderRelay(to[0], from[1]);
+    const auto next = [&] {
+      char byte = 0;
+      return ::read(from[0], &byte, 1) == 1 ? byte : '-';
+    };
+    ASSERT_EQ(next(), 'r');
+    ::kill(waiter, signal);
+    ASSERT_EQ(next(), 'b');
+    // The kernel discards it at a SIGCONT, which it could not if the signal had been read.
+    EXPECT_TRUE(testing::IsPending(waiter, signal));
+    ::kill(waiter, SIGCONT);
+    EXPECT_FALSE(testing::IsPending(waiter, signal));
+    ASSERT_EQ(::write(to[1], "x", 1), 1);
+    EXPECT_EQ(next(), 'a');
+    ::kill(waiter, SIGTERM);
+    int status = 0;
+    ASSERT_EQ(::waitpid(waiter, &status, WUNTRACED), waiter);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == SIGTERM) << status;
+    for (const int fd : {to[0], to[1], from[0], from[1]}) ::close(fd);
+  }
 }
 
 TEST(ChildTest, EndedChildRetainsPidUntilReaped) {

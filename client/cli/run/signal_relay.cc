@@ -43,8 +43,8 @@ bool IsOvertaken(int signal) {
   sigset_t pending;
   ::sigpending(&pending);
   if (IsStop(signal)) return ::sigismember(&pending, SIGCONT) == 1;
-  return signal == SIGCONT && (::sigismember(&pending, SIGTSTP) == 1 || ::sigismember(&pending, SIGTTIN) == 1 ||
-                               ::sigismember(&pending, SIGTTOU) == 1);
+  return signal == SIGCONT && std::any_of(std::begin(kTerminalStops), std::end(kTerminalStops),
+                                          [&](int stop) { return ::sigismember(&pending, stop) == 1; });
 }
 
 int SignalOf(const signalfd_siginfo& info) { return static_cast<int>(info.ssi_signo); }
@@ -80,9 +80,12 @@ struct SignalRelay::Launch {
 
 absl::StatusOr<std::unique_ptr<SignalRelay>> SignalRelay::Start() {
   const SignalSettings original = ReadSignalSettings();
-  const sigset_t taken = Unblocked(original);
-  UniqueFd signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
+  sigset_t none;
+  ::sigemptyset(&none);
+  UniqueFd signals(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals) return OsError("signalfd", errno);
+  UniqueFd stops(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!stops) return OsError("signalfd", errno);
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return OsError("eventfd", errno);
   // With SIGCHLD ignored, as some parents leave it, the command's exit code would be lost. SA_NOCLDSTOP: a stopped
@@ -93,7 +96,12 @@ absl::StatusOr<std::unique_ptr<SignalRelay>> SignalRelay::Start() {
   ::sigaction(SIGCHLD, &of_children, nullptr);
   const sigset_t all = AllSignals();
   ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
-  std::unique_ptr<SignalRelay> relay(new SignalRelay(std::move(signals), std::move(wake), original));
+  std::unique_ptr<SignalRelay> relay(
+      new SignalRelay(std::move(signals), std::move(stops), std::move(wake), original));
+  {
+    MutexLock lock(&relay->mu_);
+    relay->Divide(Unblocked(original), ActingStops(original));
+  }
   absl::StatusOr<Thread> thread = Thread::Start("signals", [raw = relay.get()] { raw->Run(); });
   if (!thread.ok()) {
     SetSignalSettings(original);
@@ -103,8 +111,12 @@ absl::StatusOr<std::unique_ptr<SignalRelay>> SignalRelay::Start() {
   return relay;
 }
 
-SignalRelay::SignalRelay(UniqueFd signals, UniqueFd wake, const SignalSettings& original)
-    : signals_(std::move(signals)), wake_(std::move(wake)), original_(original), main_thread_(::pthread_self()) {}
+SignalRelay::SignalRelay(UniqueFd signals, UniqueFd stops, UniqueFd wake, const SignalSettings& original)
+    : signals_(std::move(signals)),
+      stops_(std::move(stops)),
+      wake_(std::move(wake)),
+      original_(original),
+      main_thread_(::pthread_self()) {}
 
 SignalRelay::~SignalRelay() { Stop(); }
 
@@ -122,16 +134,29 @@ void SignalRelay::Stop() {
       TakeAll();
     } else {
       Read();
+      DiscardStops();
     }
   }
   SetSignalSettings(original_);
 }
 
+void SignalRelay::Divide(const sigset_t& all, const sigset_t& stops) {
+  sigset_t others = all;
+  for (const int signal : kTerminalStops) {
+    if (::sigismember(&stops, signal) == 1) ::sigdelset(&others, signal);
+  }
+  ::signalfd(signals_.get(), &others, SFD_CLOEXEC | SFD_NONBLOCK);
+  ::signalfd(stops_.get(), &stops, SFD_CLOEXEC | SFD_NONBLOCK);
+  pending_stops_ = stops;
+}
+
 void SignalRelay::Run() {
   while (true) {
-    pollfd fds[2] = {{.fd = signals_.get(), .events = POLLIN}, {.fd = wake_.get(), .events = POLLIN}};
-    ::poll(fds, 2, -1);
-    if (fds[1].revents != 0) return;
+    pollfd fds[3] = {{.fd = signals_.get(), .events = POLLIN},
+                     {.fd = stops_.get(), .events = POLLIN},
+                     {.fd = wake_.get(), .events = POLLIN}};
+    ::poll(fds, 3, -1);
+    if (fds[2].revents != 0) return;
     MutexLock lock(&mu_);
     TakeAll();
   }
@@ -164,7 +189,38 @@ bool SignalRelay::TakeOfGroup(const signalfd_siginfo& info) {
   return true;
 }
 
+void SignalRelay::DiscardStops() {
+  signalfd_siginfo info;
+  while (::read(stops_.get(), &info, sizeof(info)) == sizeof(info)) {
+  }
+}
+
 void SignalRelay::TakeAll() {
+  TakeRead();
+  TakeStops();
+}
+
+void SignalRelay::TakeStops() {
+  // The process is about to end.
+  if (child_ == 0 && interrupted_by_ != 0) return DiscardStops();
+  sigset_t pending;
+  ::sigpending(&pending);
+  for (const int signal : kTerminalStops) {
+    if (::sigismember(&pending_stops_, signal) == 0 || ::sigismember(&pending, signal) == 0) continue;
+    if (take_ == nullptr) {
+      if (before_stop_ != nullptr) before_stop_();
+      ActOnPending(signal);
+      if (after_stop_ != nullptr) after_stop_();
+    } else {
+      if (witness_ != nullptr) RecordGroup(witness_->Take());
+      take_(signal, std::exchange(of_group_[static_cast<size_t>(signal)], 0) > 0);
+      // No command is left whose stop a shell could see.
+      ActOnPending(signal);
+    }
+  }
+}
+
+void SignalRelay::TakeRead() {
   const std::vector<signalfd_siginfo> first = Read();
   if (first.empty()) return;
   std::vector<Received> all;
@@ -188,14 +244,12 @@ void SignalRelay::TakeAll() {
     if (!more.empty()) Classify(more, &all);
     DropStaleCounts();
   }
-  const bool has_command = child_ != 0 && take_ == nullptr;
   bool continues = false;
   for (auto at = all.begin(); at != all.end(); ++at) {
     const int signal = SignalOf(at->info);
-    // A SIGCONT has undone the stop for this process; a SIGCONT for the group has done so for the command, too. The
-    // witness's count may lack the stop signal.
+    // A SIGCONT for the group has undone the stop for the command, too. The witness's count may lack the stop signal.
     const bool undone = IsStop(signal) && std::any_of(at + 1, all.end(), [&](const Received& each) {
-                          return SignalOf(each.info) == SIGCONT && (each.to_group || !has_command);
+                          return SignalOf(each.info) == SIGCONT && each.to_group;
                         });
     if (undone) continue;
     // The command receives a forwarded SIGCONT only now, and must receive the stop signal that came later again.
@@ -229,8 +283,6 @@ void SignalRelay::Take(const signalfd_siginfo& info, bool to_group) {
   if (signal == SIGPIPE && info.ssi_code == SI_USER && static_cast<pid_t>(info.ssi_pid) == ::getpid()) return;
   if (take_ != nullptr) {
     take_(signal, to_group);
-    // No command is left whose stop a shell could see.
-    if (IsStop(signal)) ActByDefault(signal);
   } else if (child_ == 0) {
     TakeWaiting(signal);
   } else if (!to_group || (overtook_ && DiscardsPending(signal))) {
@@ -258,8 +310,8 @@ void SignalRelay::TakeWaiting(int signal) {
     case Action::kIgnore:
       return;
     case Action::kStop:
-      ActByDefault(signal, before_stop_);
-      if (after_stop_ != nullptr) after_stop_();
+      // Only one that Send() passes: TakeStops() takes the others. It stays pending until then.
+      ::kill(::getpid(), signal);
       return;
     case Action::kEnd:
       if (interrupted_by_ != 0) return;
@@ -268,16 +320,8 @@ void SignalRelay::TakeWaiting(int signal) {
   }
 }
 
-void SignalRelay::ActByDefault(int signal, const std::function<void()>& before_stop) {
-  if (IsOvertaken(signal)) return;
-  // Pending from here on: a SIGCONT that arrives during `before_stop` discards it, as it ends a stop.
-  ::raise(signal);
-  if (before_stop != nullptr) before_stop();
-  ActOnPending(signal);
-}
-
 void SignalRelay::Prime() const {
-  for (const int signal : {SIGTSTP, SIGTTIN, SIGTTOU}) ::pthread_kill(main_thread_, signal);
+  for (const int signal : kTerminalStops) ::pthread_kill(main_thread_, signal);
 }
 
 void SignalRelay::StopAs(int signal) {
@@ -345,8 +389,9 @@ absl::StatusOr<pid_t> SignalRelay::StartCommand(const std::vector<std::string>& 
       Forward(signal);
   }
   // Signals that were blocked have waited for the command. A signal pending for this thread alone is read only by it.
-  const sigset_t all = AllSignals();
-  ::signalfd(signals_.get(), &all, SFD_CLOEXEC | SFD_NONBLOCK);
+  sigset_t none;
+  ::sigemptyset(&none);
+  Divide(AllSignals(), none);
   TakeAll();
   primed_ = true;
   Prime();
@@ -362,6 +407,10 @@ void SignalRelay::AroundStop(std::function<void()> before, std::function<void()>
 void SignalRelay::PassTo(Taker take) {
   MutexLock lock(&mu_);
   take_ = std::move(take);
+  sigset_t stops;
+  ::sigemptyset(&stops);
+  for (const int signal : kTerminalStops) ::sigaddset(&stops, signal);
+  Divide(AllSignals(), stops);
 }
 
 void SignalRelay::Send(int signal) {

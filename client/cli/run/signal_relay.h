@@ -82,10 +82,18 @@ class SignalRelay {
     bool to_group;
   };
 
-  SignalRelay(UniqueFd signals, UniqueFd wake, const SignalSettings& original);
+  SignalRelay(UniqueFd signals, UniqueFd stops, UniqueFd wake, const SignalSettings& original);
   void Run();
-  // Reads the signals for this process, and separates the group signals from the others.
+  // From now on TakeRead() takes `all` except `stops`, and TakeStops() takes `stops`.
+  void Divide(const sigset_t& all, const sigset_t& stops) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Reads the signals for this process, and separates the group signals from the others.
+  void TakeRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Stops this process by each stop signal that is pending and no command receives. Such a signal is never read: the
+  // kernel discards it at a SIGCONT, at any moment before the stop. A signal that was read could only be sent again,
+  // which would discard a SIGCONT that had arrived since.
+  void TakeStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DiscardStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<signalfd_siginfo> Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds `signals` to `all`. Requires a witness.
   void Classify(const std::vector<signalfd_siginfo>& signals, std::vector<Received>* all)
@@ -101,9 +109,6 @@ class SignalRelay {
   bool TakeOfGroup(const signalfd_siginfo& info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Resets the counts of signals that are not pending: the kernel has discarded them unread, or merged them.
   void DropStaleCounts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Gives a signal of this process its default action on this thread, after `before_stop`. A SIGCONT that arrived since
-  // the signal has undone a stop.
-  static void ActByDefault(int signal, const std::function<void()>& before_stop = nullptr);
   // Makes every stop signal pending on the thread that called Start(), where no other thread reads it. The next SIGCONT
   // discards them all, so that this thread stops by one only if no SIGCONT has arrived since. A stop signal that is
   // sent only then would discard that SIGCONT instead.
@@ -111,6 +116,8 @@ class SignalRelay {
   static void InCommand(void* launch);
 
   const UniqueFd signals_;
+  // Only polled, except by DiscardStops().
+  const UniqueFd stops_;
   const UniqueFd wake_;
   const SignalSettings original_;
   const pthread_t main_thread_;
@@ -118,6 +125,8 @@ class SignalRelay {
 
   mutable Mutex mu_;
   int interrupted_by_ ABSL_GUARDED_BY(mu_) = 0;
+  // The signals of stops_.
+  sigset_t pending_stops_ ABSL_GUARDED_BY(mu_) = {};
   pid_t child_ ABSL_GUARDED_BY(mu_) = 0;
   std::function<void()> before_stop_ ABSL_GUARDED_BY(mu_);
   std::function<void()> after_stop_ ABSL_GUARDED_BY(mu_);
