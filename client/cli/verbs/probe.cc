@@ -7,7 +7,6 @@
 #include <berth/error.h>
 #include <berth/probe.h>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/format.h"
 #include "google/protobuf/struct.pb.h"
@@ -88,12 +87,8 @@ absl::Status PrintOr(const absl::StatusOr<std::string>& text) {
 ExitStatus Probe(const Globals& globals, const std::string& label, const std::string& device, bool host_devices) {
   absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, globals.admin);
   if (!session.ok()) return Report(session.status());
-  ProbeTarget target;
-  if (uint32_t ordinal; absl::SimpleAtoi(device, &ordinal)) {
-    target.device = ordinal;
-  } else {
-    target.device_uuid = device;
-  }
+  // The name may be an ordinal, too.
+  const ProbeTarget target = {.device_uuid = device};
   const auto prober = Prober::Create(*session, {.policy = DevicePolicy::kRequired, .host_devices = host_devices});
   const absl::StatusOr<OrAbsent<ProbedDevice>> probed = prober->Probe(label, target);
   if (probed.ok()) {

@@ -65,7 +65,7 @@ struct ProberOptions {
 struct ProbeTarget {
   // The daemon's ordinal; ignored where `device_uuid` is set.
   std::optional<uint32_t> device;
-  // A UUID, or a unique prefix of one. Empty: by `device`.
+  // A UUID, a unique prefix of one, or the digits of an ordinal. Empty: by `device`.
   std::string device_uuid;
 };
 

@@ -152,6 +152,17 @@ TEST_F(MigNamesTest, EveryUseRefusesOtherNamesAlike) {
   EXPECT_TRUE(berth_.ShowJson({"blocks"})["blocks"].empty());
 }
 
+TEST_F(MigNamesTest, OrdinalIsDigitsOnly) {
+  for (const Use& use : Uses()) {
+    // The variable is refused as CUDA would not read it.
+    if (absl::StrContains(use.script, "CUDA_VISIBLE_DEVICES")) continue;
+    SCOPED_TRACE(use.script);
+    const Outcome outcome = Run(use.script, "+2");
+    EXPECT_EQ(outcome.code, use.refused) << outcome.said;
+    EXPECT_TRUE(absl::StrContains(outcome.said, "no device +2")) << outcome.said;
+  }
+}
+
 TEST_F(MigNamesTest, CtestRunTakesNameOfSpecification) {
   const Outcome spec = Run("berth ctest-spec", "");
   EXPECT_TRUE(absl::StrContains(spec.said, "\"mig_gpu_b_1\"")) << spec.said;
