@@ -2,10 +2,12 @@
 // on a terminal and reports its observations. The other is the command that it finally runs, which reports its own.
 //
 //   signal_probe shell TERMINAL SIGNAL default|ignored|blocked COMMAND...
-//       Prints "job PID", "stopped SIGNAL", "continued", "exited CODE" or "died SIGNAL".
+//       Prints "job PID", "stopped SIGNAL", "continued", "exited CODE" or "died SIGNAL". At a SIGRTMIN+3 it gives the
+//       terminal up and prints "hung"; at a SIGRTMIN+4 it moves the job to the background of a terminal with `tostop`,
+//       at a SIGRTMIN+5 to the foreground, and prints "moved".
 //   signal_probe command SIGNAL handles|plain
 //       Prints "started PID BLOCKED IGNORED"; at a SIGRTMIN+1 "saw COUNT PENDING" of SIGNAL, and ends with 7; at a
-//       SIGRTMIN+2 "awake".
+//       SIGRTMIN+2 "awake"; at a SIGRTMIN+3 reads its terminal for SIGTTIN, else writes to it, and prints "used ERROR".
 //   signal_probe traced COMMAND...
 //       Becomes the command, which its parent traces from its first instruction on.
 //   signal_probe attributes ...
@@ -15,18 +17,21 @@
 //   signal_probe terminal
 //       Prints its controlling terminal's number, session, process group, and the terminal's foreground group.
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -43,6 +48,10 @@ constexpr int kCodeOfCommand = 7;
 volatile sig_atomic_t seen = 0;
 volatile sig_atomic_t asked = 0;
 volatile sig_atomic_t called = 0;
+volatile sig_atomic_t uses = 0;
+// The shell's terminal and job.
+volatile sig_atomic_t shells_terminal = -1;
+volatile sig_atomic_t shells_job = 0;
 
 // Writes each line at once: two processes write into one pipe.
 template <typename... Arguments>
@@ -58,6 +67,29 @@ void Handle(int signal, void (*handler)(int)) {
   sigaction(signal, &action, nullptr);
 }
 
+// Prints the number of the error, or 0.
+void UseTerminal(int signal) {
+  const int tty = open("/dev/tty", O_RDWR | O_CLOEXEC);
+  char byte = '\n';
+  const ssize_t done = signal == SIGTTIN ? read(tty, &byte, 1) : write(tty, &byte, 1);
+  Say("used %d\n", done == 1 ? 0 : errno);
+  close(tty);
+}
+
+// Async-signal-safe.
+void Report(const char* line) {
+  if (write(STDOUT_FILENO, line, strlen(line)) < 0) _exit(1);
+}
+
+void MoveJob(pid_t foreground, bool stops_writers) {
+  termios settings;
+  tcgetattr(shells_terminal, &settings);
+  if (stops_writers) settings.c_lflag |= TOSTOP;
+  tcsetattr(shells_terminal, TCSANOW, &settings);
+  tcsetpgrp(shells_terminal, foreground);
+  Report("moved\n");
+}
+
 int Command(int signal, bool handles) {
   sigset_t original;
   sigprocmask(SIG_SETMASK, nullptr, &original);
@@ -65,9 +97,11 @@ int Command(int signal, bool handles) {
   sigemptyset(&marker);
   sigaddset(&marker, SIGRTMIN + 1);
   sigaddset(&marker, SIGRTMIN + 2);
+  sigaddset(&marker, SIGRTMIN + 3);
   sigprocmask(SIG_BLOCK, &marker, nullptr);
   Handle(SIGRTMIN + 1, [](int) { asked = 1; });
   Handle(SIGRTMIN + 2, [](int) { called = 1; });
+  Handle(SIGRTMIN + 3, [](int) { uses = 1; });
   struct sigaction before;
   sigaction(signal, nullptr, &before);
   if (handles) Handle(signal, [](int) { seen = seen + 1; });
@@ -76,6 +110,8 @@ int Command(int signal, bool handles) {
     sigsuspend(&original);
     if (called != 0) Say("%s\n", "awake");
     called = 0;
+    if (uses != 0) UseTerminal(signal);
+    uses = 0;
   }
   sigset_t pending;
   sigpending(&pending);
@@ -89,7 +125,15 @@ int Shell(const char* terminal, int signal, const std::string& disposition, char
   if (tty < 0) return 1;
   // Signals for the job must not reach the shell; a change of the terminal's group must not stop it.
   for (const int each : {SIGTTOU, SIGTTIN, SIGTSTP, SIGINT, SIGQUIT, SIGHUP}) Handle(each, SIG_IGN);
+  Handle(SIGRTMIN + 3, [](int) {
+    ioctl(shells_terminal, TIOCNOTTY);
+    Report("hung\n");
+  });
+  Handle(SIGRTMIN + 4, [](int) { MoveJob(getpgrp(), /*stops_writers=*/true); });
+  Handle(SIGRTMIN + 5, [](int) { MoveJob(shells_job, /*stops_writers=*/false); });
+  shells_terminal = tty;
   const pid_t job = fork();
+  shells_job = job;
   if (job == 0) {
     setpgid(0, 0);
     tcsetpgrp(tty, getpid());
@@ -106,7 +150,10 @@ int Shell(const char* terminal, int signal, const std::string& disposition, char
   }
   while (true) {
     int status = 0;
-    if (waitpid(job, &status, WUNTRACED | WCONTINUED) < 0) return 1;
+    if (waitpid(job, &status, WUNTRACED | WCONTINUED) < 0) {
+      if (errno == EINTR) continue;
+      return 1;
+    }
     if (WIFSTOPPED(status)) {
       Say("stopped %d\n", WSTOPSIG(status));
     } else if (WIFCONTINUED(status)) {
