@@ -165,6 +165,79 @@ TEST_F(PublishFileTest, FileChangedAtFirstReadMakesNoName) {
   }
 }
 
+// An operator resets the device while the command is stopped at a system call on the file.
+TEST_F(PublishFileTest, DeviceResetDuringPublishMakesNoName) {
+#ifdef BERTH_SANITIZED
+  GTEST_SKIP() << "a sanitizer cannot be traced";
+#endif
+  const struct {
+    const char* what;
+    long call;
+    // The number of that call at which the command stops; 0: it has ended.
+    int turn;
+    bool published;
+    bool lost;
+  } cases[] = {
+      {"before the block is made", SYS_fcntl, 1, true, false},
+      {"before the first read", SYS_pread64, 1, false, false},
+      {"after the last read", SYS_pread64, 2, false, false},
+      {"after the publication", 0, 0, true, true},
+  };
+  // A whole granule, which the command's first thread reads as one chunk.
+  const std::string path = File("w", 'w', 2 << 20), other = File("o", 'o', 2 << 20);
+  const auto blocks = [&] { return berth_.ShowJson({"blocks"})["blocks"]; };
+  const auto serves = [&] { return berth_.ShowJson({"devices"})["devices"][0]["state"] == "READY"; };
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.what);
+    ASSERT_TRUE(Eventually(serves));
+    const Accounts before = daemon_.TakeAccounts();
+    SteppedProgram program({.argv = {ProgramPath("client/cli/berth"), "blocks", "publish", "--device", "0", "w", path},
+                            .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"},
+                            .errors = Path("errors")});
+    for (int turn = 0; turn < each.turn;) {
+      ASSERT_TRUE(program.Step()) << "it has ended before";
+      if (program.Enters(each.call, path)) ++turn;
+    }
+    if (each.turn > 0) {
+      EXPECT_TRUE(Ok(daemon_.inspector().ResetDevice(0)));
+      ASSERT_TRUE(Eventually(serves));
+    }
+    program.LetGo(0);
+    EXPECT_EQ(program.process().Wait(), each.published ? 0 : 1);
+    if (each.turn == 0) EXPECT_TRUE(Ok(daemon_.inspector().ResetDevice(0)));
+    std::stringstream errors;
+    errors << std::ifstream(Path("errors")).rdbuf();
+    std::filesystem::remove(Path("errors"));
+    if (!each.published) {
+      EXPECT_TRUE(absl::StrContains(errors.str(), "context rebuilt")) << errors.str();
+      EXPECT_TRUE(Eventually([&] { return HasNoBlocks(); })) << "nothing is left behind";
+    }
+    Actor reader(daemon_);
+    if (each.published) {
+      ASSERT_EQ(blocks().size(), 1u);
+      EXPECT_EQ(blocks()[0]["state"], each.lost ? "LOST" : "LIVE");
+      EXPECT_EQ(Ok(reader.Ask("import-published r w")), !each.lost);
+    }
+    if (each.published && !each.lost) {
+      reader.Do("map r");
+      EXPECT_EQ(reader.Do("letter r"), "w");
+      reader.Do("drop r");
+      EXPECT_EQ(berth_.Run({"blocks", "unpublish", "w"}), 0);
+    }
+    // The name is free for the device's new memory.
+    ASSERT_TRUE(Eventually(serves));
+    const Ended again = Publish({"--device", "0", "w", other});
+    EXPECT_EQ(again.code, 0) << again.said;
+    reader.Do("import-published r w");
+    reader.Do("map r");
+    EXPECT_EQ(reader.Do("letter r"), "o");
+    reader.Quit();
+    EXPECT_EQ(berth_.Run({"blocks", "unpublish", "w"}), 0);
+    EXPECT_TRUE(Eventually([&] { return HasNoBlocks(); }));
+    EXPECT_TRUE(daemon_.AccountsReturnTo(before));
+  }
+}
+
 TEST_F(PublishFileTest, OnlyRegularFileIsPublished) {
   ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0666), 0);
   File("empty", 'e', 0);
