@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -81,6 +82,31 @@ class TestThatLosesItsPermit:
         # The runner's test revokes every permit.
         while beside() != FREE:
             pass
+
+
+class TestBesideOthers:
+    """One of several pytest processes at once: FOLDER has an entry for each test that holds a permit."""
+
+    @pytest.mark.parametrize("turn", range(3))
+    def test_holds_beside_at_most_one_other(self, gpu_permit, turn):
+        folder = os.environ["FOLDER"]
+        full = f"{folder}.full"
+        mine = f"{folder}/{os.getpid()}-{turn}"
+        deadline = time.monotonic() + 60
+        with open(mine, "x", encoding="utf-8"):
+            pass
+        # The permit returns after its entry is gone, so entries are never more than permits.
+        try:
+            while not os.path.exists(full):
+                assert time.monotonic() < deadline, "the pool never had two holders"
+                if len(os.listdir(folder)) == 2:
+                    with open(full, "w", encoding="utf-8"):
+                        pass
+                time.sleep(0.01)
+            beside()
+            assert len(os.listdir(folder)) <= 2
+        finally:
+            os.unlink(mine)
 
 
 class TestThatDies:

@@ -22,6 +22,11 @@ class PytestTest : public ::testing::Test {
  protected:
   PytestTest() : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}) {}
 
+  void SetUp() override {
+    if (Subprocess::Start({.argv = {"/usr/bin/python3", "-c", "import pytest"}}).Wait() != 0) {
+      GTEST_SKIP() << "needs pytest";
+    }
+  }
   void TearDown() override { daemon_.ExpectAccountsBack(); }
 
   // Starts pytest with these cases under a wrapper.
@@ -89,6 +94,25 @@ TEST_F(PytestTest, TestWithEndedPermitFails) {
 TEST_F(PytestTest, KilledPytestHoldsNothing) {
   EXPECT_EQ(Run({}, "::TestThatDies"), 128 + SIGKILL) << said_;
   EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 0; }));
+}
+
+// As pytest-xdist's workers: each process acquires for itself.
+TEST_F(PytestTest, FourProcessesShareTwoPermits) {
+  TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=2"}});
+  const std::string folder = std::filesystem::path(daemon.folder()).parent_path() / "beside";
+  std::filesystem::create_directory(folder);
+  GiveToClients(folder);
+  const std::vector<std::string> environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()),
+                                                absl::StrCat("FOLDER=", folder)};
+  std::vector<Subprocess> processes;
+  for (int i = 0; i < 4; ++i) processes.push_back(Start({}, "::TestBesideOthers", environment));
+  for (Subprocess& process : processes) {
+    const std::string said = process.ReadAll();
+    EXPECT_EQ(process.Wait(), 0) << said;
+    EXPECT_TRUE(absl::StrContains(said, "3 passed")) << said;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  daemon.ExpectAccountsBack();
 }
 
 TEST_F(PytestTest, FixtureWithoutDaemonSkipsUnlessRequired) {
