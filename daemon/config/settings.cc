@@ -491,6 +491,7 @@ core::Config BuildConfig(uint64_t node, uint64_t incarnation, const std::vector<
     gpu_tests->cap = *of_environment;
   } else if (gpu_tests->cap == 0) {
     gpu_tests->cap = std::max<uint64_t>(kDefaultConcurrency, devices.size());
+    gpu_tests->cap_by_devices = true;
     // Processes without a device of their own may all use the first device.
     const bool more = gpu_tests->cap > kDefaultConcurrency && gpu_tests->no_device_cap == 0;
     if (more) gpu_tests->no_device_cap = kDefaultConcurrency;

@@ -309,7 +309,13 @@ void PermitPool::ReadRecord(const RecordKey& key, ArchiveReader& archive) {
       archive(config, configured);
       if (archive.failed() || config.cap == 0 || config.name != config_.name) return archive.Fail();
       // Operators' changes stay, except where the configuration itself has changed.
-      ApplyChange(Difference(configured, configured_), &config);
+      PoolChange change = Difference(configured, configured_);
+      if (configured_.cap_by_devices) {
+        // Another number of devices is no change of the configuration.
+        if (config.cap != configured.cap) change.cap.reset();
+        if (config.no_device_cap != configured.no_device_cap) change.no_device_cap.reset();
+      }
+      ApplyChange(change, &config);
       config_ = std::move(config);
       return ApplyConfig();
     }

@@ -292,6 +292,23 @@ TEST_F(CoreRestartTest, ManualSettingsPersistUnlessConfigurationChanges) {
   EXPECT_EQ(h_.Pool().config.tenant_cap, 3u);
 }
 
+TEST_F(CoreRestartTest, OtherDeviceCountKeepsManualCap) {
+  h_.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(core.SetPool(h_.now, "gpu-tests", {.cap = 4}, effects).ok());
+  });
+  Config config = CoreHarness::DefaultConfig();
+  config.pools[0].cap = 8;
+  config.pools[0].no_device_cap = 2;
+  config.pools[0].cap_by_devices = true;
+  h_.Restart(config);
+  EXPECT_EQ(h_.Pool().config.cap, 4u);
+  EXPECT_EQ(h_.Pool().config.no_device_cap, 2u) << "no operator has set it";
+  h_.Do([&](Core& core, Effects* effects) {
+    EXPECT_TRUE(core.SetPool(h_.now, "gpu-tests", {.defaults = true}, effects).ok());
+  });
+  EXPECT_EQ(h_.Pool().config.cap, 8u);
+}
+
 TEST_F(CoreRestartTest, ConfiguredCapChangeIsNoManualChange) {
   Config config = CoreHarness::DefaultConfig();
   h_.Do([&](Core& core, Effects* effects) {

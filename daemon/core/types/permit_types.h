@@ -90,6 +90,8 @@ struct PoolConfig {
   uint64_t no_device_cap = 0;
   // A permit is reported as idle once its device has been idle for this long.
   absl::Duration idle_warning = absl::Minutes(10);
+  // Whether the number of devices gives `cap` and `no_device_cap`, because no setting does. Not persisted.
+  bool cap_by_devices = false;
 };
 
 template <typename Archive>

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -17,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/support/daemon/berth_command.h"
 #include "tests/support/daemon/client_folder.h"
 #include "tests/support/driver/driver_script.h"
@@ -55,6 +58,7 @@ std::string MakeFolder() {
 
 class Node : public ::testing::Test {
  protected:
+  explicit Node(int devices = 2) : driver_(devices) {}
   void SetUp() override {
     if (!DriverScript::IsOfUse()) GTEST_SKIP() << "built without CUDA's headers";
     fs::create_directory(libraries_);
@@ -141,7 +145,7 @@ class Node : public ::testing::Test {
   const std::string log_ = parent_ + "/log";
   const std::string config_ = parent_ + "/config";
   const BerthCommand berth_{folder_};
-  DriverScript driver_{2};
+  DriverScript driver_;
   std::optional<Subprocess> daemon_;
 };
 
@@ -246,6 +250,86 @@ TEST_F(LateDriverCapsTest, DeviceCapsApplyOnceDriverIsReady) {
   EXPECT_EQ(Run({"permits", "set", "d", "--device-cap", "0=1"}).first, 0);
   holder.CloseInput();
   EXPECT_EQ(holder.Wait(), 0);
+}
+
+struct DefaultCap {
+  const char* name;
+  int devices;
+  const char* environment;
+  const char* config;
+  // Words of `berth permits set gpu-tests` before the driver comes; none for no change.
+  std::vector<std::string> set;
+  // The cap, and that of permits without a device (0 for none), before and after the driver comes.
+  uint64_t cap_before, no_device_cap_before;
+  uint64_t cap, no_device_cap;
+};
+
+class LateDriverDefaultCapTest : public Node, public ::testing::WithParamInterface<DefaultCap> {
+ protected:
+  LateDriverDefaultCapTest() : Node(GetParam().devices) {}
+
+  // Returns a member of the pool gpu-tests; 0 where it has none.
+  uint64_t PoolNumber(const char* name) const {
+    const nlohmann::json status = berth_.ShowJson({"status"});
+    for (const nlohmann::json& pool : status["pools"]["pools"]) {
+      if (pool["name"] == "gpu-tests") return std::stoull(pool.value(name, "0"));
+    }
+    ADD_FAILURE() << status;
+    return 0;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, LateDriverDefaultCapTest,
+    ::testing::Values(DefaultCap{"OneDevice", 1, "", "", {}, 2, 0, 2, 0},
+                      DefaultCap{"EightDevices", 8, "", "", {}, 2, 0, 8, 2},
+                      DefaultCap{"Environment", 8, "BERTH_GPU_TEST_CONCURRENCY=3", "", {}, 3, 0, 3, 0},
+                      DefaultCap{"Configuration", 8, "", "[pools.gpu-tests]\ncap = 5\n", {}, 5, 0, 5, 0},
+                      DefaultCap{"OtherKeyInFile", 8, "", "[pools.gpu-tests]\nageing = \"5m\"\n", {}, 2, 0, 8, 2},
+                      DefaultCap{"Operator", 8, "", "", {"4"}, 4, 0, 4, 2},
+                      DefaultCap{"OperatorNoDeviceCap", 8, "", "", {"--no-device-cap", "1"}, 2, 1, 8, 1},
+                      DefaultCap{"OperatorTakenBack", 8, "", "", {"default"}, 2, 0, 8, 2}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// The default cap is the larger of 2 and the number of devices, also of devices that come later.
+TEST_P(LateDriverDefaultCapTest, CapFollowsDevicesThatCome) {
+  const DefaultCap& row = GetParam();
+  const Start start = {.name = "",
+                       .library = Library::kScripted,
+                       .environment = row.environment,
+                       .config = row.config,
+                       .why = ""};
+  Install(start);
+  driver_.Set("cuInit", "!100");
+  ASSERT_NO_FATAL_FAILURE(StartDaemon(start));
+  if (!row.set.empty()) {
+    std::vector<std::string> words = {"permits", "set", "gpu-tests"};
+    words.insert(words.end(), row.set.begin(), row.set.end());
+    EXPECT_EQ(Run(words).first, 0);
+  }
+  EXPECT_EQ(PoolNumber("cap"), row.cap_before);
+  EXPECT_EQ(PoolNumber("no_device_cap"), row.no_device_cap_before);
+  // A permit of before counts against the cap of after.
+  Subprocess holder = berth_.Start({"run", "--", "/bin/sh", "-c", "echo granted; cat"});
+  EXPECT_EQ(Must(holder.ReadLine()), "granted");
+
+  DriverComes();
+  ASSERT_TRUE(Eventually([&] { return Run({"health"}).first == 0; })) << Run({"health"}).second << Log();
+  EXPECT_EQ(PoolNumber("cap"), row.cap);
+  EXPECT_EQ(PoolNumber("no_device_cap"), row.no_device_cap);
+  const std::string gpus = absl::StrCat(std::min<uint64_t>(row.cap, static_cast<uint64_t>(row.devices)));
+  const std::vector<std::string> gang = {"run", "--gpus", gpus, "--no-wait", "--", "printenv", "BERTH_DEVICE"};
+  EXPECT_EQ(Run(gang).first, row.cap > static_cast<uint64_t>(row.devices) ? 0 : 75);
+  holder.CloseInput();
+  EXPECT_EQ(holder.Wait(), 0);
+  const auto [code, devices] = Run(gang);
+  EXPECT_EQ(code, 0) << devices;
+  EXPECT_EQ(std::vector<std::string>(absl::StrSplit(devices, ',')).size(), std::stoull(gpus)) << devices;
+  if (row.devices > static_cast<int>(row.cap)) {
+    const auto [refused, why] = Run({"run", "--gpus", absl::StrCat(row.devices), "--", "true"});
+    EXPECT_EQ(refused, 125) << why;
+    EXPECT_TRUE(absl::StrContains(why, absl::StrCat("cap ", row.cap))) << why;
+  }
 }
 
 struct HostMemory {
