@@ -20,6 +20,7 @@
 #include "daemon/config/config_table.h"
 #include "daemon/core/permits/pool_change.h"
 #include "daemon/service/limits/token_bucket.h"
+#include "spdlog/spdlog.h"
 
 namespace berth {
 namespace {
@@ -233,8 +234,11 @@ std::vector<ConfigChange> ConfigManager::ChangesSince(const Settings& earlier) {
 absl::Status ConfigManager::ReopenLogs() {
   const absl::Status status = reopen_logs_();
   if (status.ok()) return status;
-  return Refuse(Reason::kInvalidField, "cannot reopen {field}: {value}; {limit}",
-                {{"field", "a log"}, {"value", status.message()}, {"limit", "the open file stays in use"}});
+  const absl::Status refused =
+      Refuse(Reason::kInvalidField, "cannot reopen {field}: {value}; {limit}",
+             {{"field", "a log"}, {"value", status.message()}, {"limit", "the open file stays in use"}});
+  spdlog::error("reload: {}", std::string(refused.message()));
+  return refused;
 }
 
 absl::Status ConfigManager::ChangePool(const core::PoolConfig& from, const core::PoolConfig& to) {

@@ -128,11 +128,7 @@ absl::Status BrokerProcess::Start(const Options& options) {
         connections_->SetQuotas(quotas);
         watches_->SetQuotas(quotas);
       },
-      [this] {
-        absl::Status status = log_->Reopen();
-        status.Update(audit_->Reopen());
-        return status;
-      });
+      [this] { return ReopenLogs(); });
   LogConfigChanges();
   TakeUpModules(options.state);
   settings_ = std::make_unique<service::SettingsStore>(options.state, broker_.get());

@@ -78,6 +78,8 @@ class BrokerProcess final : private EffectSink {
   void LogConfigChanges();
   // Opens the log of memory events. Errors: those of its file, but only when the daemon first starts.
   absl::Status OpenLog(const Settings& settings);
+  // Reopens the files of both logs. Errors: those of each file that stays as it is.
+  absl::Status ReopenLogs();
   // Takes the listeners, state page and device table from the inherited fds.
   absl::Status TakeOver();
   // Errors: kResourceExhausted if a daemon that first starts has no fds for clients.

@@ -200,6 +200,13 @@ absl::Status BrokerProcess::OpenLog(const Settings& settings) {
   return absl::OkStatus();
 }
 
+absl::Status BrokerProcess::ReopenLogs() {
+  const absl::Status log = log_->Reopen();
+  const absl::Status audit = audit_->Reopen();
+  if (log.ok() || audit.ok()) return log.ok() ? audit : log;
+  return absl::Status(log.code(), absl::StrCat(log.message(), "; ", audit.message()));
+}
+
 void BrokerProcess::WatchLog() {
   // A file, which cannot be watched, always takes more.
   loop_->Watch(STDERR_FILENO, EPOLLOUT | EPOLLET, [](uint32_t) { StderrLog().Flush(); }).IgnoreError();
@@ -219,7 +226,6 @@ void BrokerProcess::BeginReload() {
 
 void BrokerProcess::Reload() {
   const absl::Status reopened = config_->ReopenLogs();
-  if (!reopened.ok()) spdlog::error("reload: {}", std::string(reopened.message()));
   absl::StatusOr<std::vector<service::ConfigChange>> changes = absl::AbortedError("");
   for (bool reported = false; absl::IsAborted(changes.status());) {
     if (stopping_) return;
@@ -232,7 +238,10 @@ void BrokerProcess::Reload() {
     }
   }
   service::AuditRecord record = {.what = "reload", .outcome = changes.ok() ? reopened : changes.status()};
-  if (!changes.ok()) spdlog::error("reload: {}", std::string(changes.status().message()));
+  if (!changes.ok()) {
+    spdlog::error("reload: {}", std::string(changes.status().message()));
+    if (!reopened.ok()) record.facts.emplace_back("logs", std::string(reopened.message()));
+  }
   for (const service::ConfigChange& change : changes.value_or(std::vector<service::ConfigChange>())) {
     const std::string text = absl::StrCat(change.key, ": ", change.from, " -> ", change.to);
     spdlog::info("configuration: {}{}", text, change.why_not.empty() ? "" : " (not applied: " + change.why_not + ")");

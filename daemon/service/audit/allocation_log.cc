@@ -16,11 +16,11 @@
 #include "absl/strings/string_view.h"
 #include "berth/v1/memory.pb.h"
 #include "common/os/nonblocking_write.h"
-#include "common/os/os_error.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
 #include "daemon/broker/needed_thread.h"
 #include "daemon/broker/node_clock.h"
+#include "daemon/service/audit/open_error.h"
 #include "daemon/service/conversion/memory_conversion.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -65,7 +65,7 @@ absl::Status CannotOpen(const std::string& path, int error) {
   if (error == ENXIO && kind == S_IFIFO) way_out = " is a FIFO without a reader: start its reader, or name a file";
   if (error == ENXIO && kind == S_IFSOCK) way_out = " is a socket: name a file";
   if (error == ENXIO && kind == S_IFCHR) way_out = " is a device that the daemon does not have: name a file";
-  if (way_out == nullptr) return OsError(absl::StrCat("log.file: ", path), error);
+  if (way_out == nullptr) return OpenError(absl::StrCat("log.file: ", path), path, error);
   return absl::FailedPreconditionError(absl::StrCat("log.file: ", path, way_out));
 }
 

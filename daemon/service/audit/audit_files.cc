@@ -18,6 +18,7 @@
 #include "common/os/os_error.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
+#include "daemon/service/audit/open_error.h"
 
 namespace berth::service {
 namespace {
@@ -102,7 +103,7 @@ absl::StatusOr<UniqueFd> AuditFiles::OpenFile() const {
   const std::string path = PathOf(0);
   UniqueFd file(::open(path.c_str(), kFlags, 0600));
   struct stat info;
-  if (!file || ::fstat(file.get(), &info) < 0) return OsError(path, errno);
+  if (!file || ::fstat(file.get(), &info) < 0) return OpenError(path, path, errno);
   if (!S_ISREG(info.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
   return file;
 }

@@ -44,7 +44,8 @@ class ConfigSource {
   // Reads the file again and applies the changes that can be applied. Errors, with nothing changed: INVALID_FIELD
   // naming file, line and key.
   virtual absl::StatusOr<std::vector<ConfigChange>> Reload() = 0;
-  // Reopens the log files after a rotation. Errors, with the earlier file still in use: INVALID_FIELD naming the path.
+  // Reopens the log files after a rotation. Errors, logged and with the earlier file still in use: INVALID_FIELD naming
+  // the path of each file that was not opened.
   virtual absl::Status ReopenLogs() = 0;
 };
 

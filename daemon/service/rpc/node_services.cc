@@ -247,7 +247,10 @@ class AdminService final : public v1::AdminService::CallbackService {
     // Done even if the configuration has a mistake: a rotated log must not be written to any more.
     const absl::Status reopened = config_.ReopenLogs();
     const absl::StatusOr<std::vector<ConfigChange>> changes = config_.Reload();
-    if (!changes.ok()) return operation.Finish(changes.status());
+    if (!changes.ok()) {
+      if (!reopened.ok()) operation.Record("logs", std::string(reopened.message()));
+      return operation.Finish(changes.status());
+    }
     for (const ConfigChange& change : *changes) {
       v1::ReloadConfigResponse::Change* const to = response->add_changes();
       to->set_key(change.key);

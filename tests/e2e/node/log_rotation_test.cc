@@ -70,8 +70,19 @@ class LogRotationTest : public ::testing::Test {
     return absl::StrCat("\"bytes\":\"", bytes, "\"");
   }
 
+  int Reload() {
+    Subprocess reload = Subprocess::Start({.argv = {ProgramPath("client/cli/berth"),
+                                                    absl::StrCat("--folder=", daemon_.folder()), "--admin", "config",
+                                                    "reload"},
+                                           .environment = {"BERTH_SESSION"}});
+    reload.ReadAll();
+    return reload.Wait();
+  }
+
   const std::string folder_ = MakeFolder();
-  TestDaemon daemon_{{.config = Config()}};
+  // The daemon's standard error.
+  const std::string errors_ = folder_ + "/errors";
+  TestDaemon daemon_{{.config = Config(), .errors = errors_}};
 };
 
 TEST_F(LogRotationTest, MovedFilesAreNotWrittenAfterReload) {
@@ -87,14 +98,6 @@ TEST_F(LogRotationTest, MovedFilesAreNotWrittenAfterReload) {
       std::filesystem::permissions(path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
     }
   };
-  const auto command = [&] {
-    Subprocess reload = Subprocess::Start({.argv = {ProgramPath("client/cli/berth"),
-                                                    absl::StrCat("--folder=", daemon_.folder()), "--admin", "config",
-                                                    "reload"},
-                                           .environment = {"BERTH_SESSION"}});
-    reload.ReadAll();
-    return reload.Wait();
-  };
   const struct {
     const char* name;
     std::function<void()> move;
@@ -102,9 +105,9 @@ TEST_F(LogRotationTest, MovedFilesAreNotWrittenAfterReload) {
     bool mistake;
   } cases[] = {
       {"renamed, SIGHUP", nullptr, signal, false},
-      {"renamed, config reload", nullptr, [&] { EXPECT_EQ(command(), 0); }, false},
+      {"renamed, config reload", nullptr, [&] { EXPECT_EQ(Reload(), 0); }, false},
       {"renamed, SIGHUP, mistake in the configuration", nullptr, signal, true},
-      {"renamed, config reload, mistake in the configuration", nullptr, [&] { EXPECT_EQ(command(), 1); }, true},
+      {"renamed, config reload, mistake in the configuration", nullptr, [&] { EXPECT_EQ(Reload(), 1); }, true},
       {"deleted, SIGHUP", remove, signal, false},
       {"renamed and made anew, SIGHUP", create, signal, false},
   };
@@ -173,6 +176,88 @@ TEST_F(LogRotationTest, FailedReopenKeepsEarlierFile) {
     std::filesystem::remove(path);
     Must(daemon_.inspector().ReloadConfig(), "a reload once the path is free");
     EXPECT_TRUE(std::filesystem::is_regular_file(path));
+  }
+  actor.Quit();
+  daemon_.ExpectAccountsBack();
+}
+
+// A tool of another user rotates, or one that leaves a folder in which the daemon may make no file.
+TEST_F(LogRotationTest, DeniedReopenNamesFilesAndKeepsEarlier) {
+  const struct {
+    const char* name;
+    // Both files are another user's; otherwise the folder of the first takes no file.
+    bool foreign;
+    bool signal;
+    // The configuration has a mistake, too.
+    bool mistake;
+  } rows[] = {
+      {"folder, SIGHUP", false, true, false},          {"folder, config reload", false, false, false},
+      {"folder, config reload, mistake", false, false, true}, {"owner, SIGHUP", true, true, false},
+      {"owner, config reload", true, false, false},    {"owner, config reload, mistake", true, false, true},
+      {"owner, SIGHUP, mistake", true, true, true},
+  };
+  constexpr char kDenied[] = "cannot reopen a log: ";
+  const auto denials = [&] {
+    std::vector<std::string> lines;
+    for (const absl::string_view line : absl::StrSplit(Read(errors_), '\n')) {
+      if (absl::StrContains(line, kDenied)) lines.emplace_back(line);
+    }
+    return lines;
+  };
+  uint64_t bytes = 2 << 20;
+  Actor actor(daemon_);
+  for (const auto& row : rows) {
+    // Only root can give a file away.
+    if (row.foreign && !IsRoot()) continue;
+    SCOPED_TRACE(row.name);
+    const auto record = [&] {
+      bytes += 2 << 20;
+      actor.Do(absl::StrCat("allocate a ", bytes));
+      actor.Do("drop a");
+      return LineOf(bytes);
+    };
+    std::vector<std::string> denied = {paths()[0]};
+    if (row.foreign) denied = paths();
+    const std::string before = record();
+    for (const std::string& path : denied) ASSERT_TRUE(ComesToHave(path, before)) << path;
+    for (const std::string& path : denied) {
+      std::filesystem::rename(path, path + ".moved");
+      if (!row.foreign) continue;
+      std::ofstream(path).close();
+      std::filesystem::permissions(path, std::filesystem::perms(0600));
+      ASSERT_EQ(::chown(path.c_str(), 65533, 65533), 0);
+    }
+    if (!row.foreign) std::filesystem::permissions(folder_, std::filesystem::perms(0555));
+    if (row.mistake) std::ofstream(daemon_.config_path()) << "[log]\nfil = 1\n";
+    const size_t earlier = denials().size();
+    if (row.signal) {
+      daemon_.supervisor().Signal(SIGHUP);
+    } else {
+      EXPECT_EQ(Reload(), 1);
+    }
+    ASSERT_TRUE(Eventually([&] { return denials().size() > earlier; })) << Read(errors_);
+    for (const std::string& path : denied) {
+      const std::string why = row.foreign ? ": Permission denied: the file is user 65533's with mode 0600; let user "
+                                          : absl::StrCat(": Permission denied: let user ", ::geteuid(),
+                                                         " make files in ", folder_);
+      EXPECT_TRUE(absl::StrContains(denials().back(), path + why)) << denials().back();
+    }
+    // Records go on into the earlier files.
+    const std::string after = record();
+    for (const std::string& path : denied) {
+      EXPECT_TRUE(ComesToHave(path + ".moved", after)) << path;
+      // The audit log has the paths, also beside a mistake in the configuration.
+      if (row.foreign) EXPECT_TRUE(ComesToHave(paths()[1] + ".moved", path + ": Permission denied"));
+    }
+    std::filesystem::permissions(folder_, std::filesystem::perms(0755));
+    std::ofstream(daemon_.config_path()) << Config();
+    for (const std::string& path : denied) std::filesystem::remove(path);
+    Must(daemon_.inspector().ReloadConfig(), "a reload once access is granted");
+    const std::string last = record();
+    for (const std::string& path : denied) {
+      EXPECT_TRUE(ComesToHave(path, last)) << path;
+      std::filesystem::remove(path + ".moved");
+    }
   }
   actor.Quit();
   daemon_.ExpectAccountsBack();
