@@ -1,5 +1,7 @@
 #include "client/cli/format.h"
 
+#include <pwd.h>
+
 #include <algorithm>
 
 #include <berth/bytes.h>
@@ -58,12 +60,19 @@ std::string FormatTenant(const v1::Tenant& tenant) {
                                     : absl::StrCat(tenant.uid(), "@", tenant.container());
 }
 
+absl::StatusOr<uint32_t> ParseUser(absl::string_view text) {
+  uint32_t uid = 0;
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == absl::string_view::npos;
+  if (digits && absl::SimpleAtoi(text, &uid)) return uid;
+  const passwd* const user = digits ? nullptr : ::getpwnam(std::string(text).c_str());
+  if (user != nullptr) return user->pw_uid;
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text.substr(0, 64), "\" is not a uid or the name of a user on this system"));
+}
+
 absl::StatusOr<v1::Tenant> ParseTenant(absl::string_view text) {
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
-  uint32_t uid;
-  if (!absl::SimpleAtoi(parts.first, &uid)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not UID or UID:CONTAINER"));
-  }
+  BERTH_ASSIGN_OR_RETURN(const uint32_t uid, ParseUser(parts.first));
   v1::Tenant tenant;
   tenant.set_uid(uid);
   tenant.set_container(std::string(parts.second));

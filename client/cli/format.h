@@ -40,7 +40,9 @@ std::string FormatDuration(const google::protobuf::Duration& duration);
 
 // "1000", "1000@/docker/…".
 std::string FormatTenant(const v1::Tenant& tenant);
-// Parses UID or UID:CONTAINER. Errors: kInvalidArgument naming the text.
+// Parses a user's name or uid; digits are a uid. Errors: kInvalidArgument naming the text.
+absl::StatusOr<uint32_t> ParseUser(absl::string_view text);
+// Parses USER or USER:CONTAINER, with a user as of ParseUser(). Errors: kInvalidArgument naming the text.
 absl::StatusOr<v1::Tenant> ParseTenant(absl::string_view text);
 // "train(4711)"; only the pid if the name is unknown.
 std::string FormatProcess(const v1::Process& process);

@@ -89,6 +89,35 @@ TEST(FormatTest, IdsAreDecimal) {
   }
 }
 
+TEST(FormatTest, TenantIsNamedByUserOrUid) {
+  const struct {
+    const char* text;
+    // The tenant, or a part of the error.
+    const char* shown;
+    bool ok = true;
+  } kCases[] = {
+      {"1000", "1000"},
+      {"0", "0"},
+      {"root", "0"},
+      {"root:/docker/1", "0@/docker/1"},
+      {"1000:/docker/1", "1000@/docker/1"},
+      {"nobody-of-this-name", "\"nobody-of-this-name\" is not a uid or the name of a user on this system", false},
+      {"", "\"\" is not a uid or the name", false},
+      {"+1", "\"+1\" is not a uid or the name", false},
+      {"-1", "\"-1\" is not a uid or the name", false},
+      {"4294967296", "\"4294967296\" is not a uid or the name", false},
+  };
+  for (const auto& each : kCases) {
+    const absl::StatusOr<v1::Tenant> tenant = ParseTenant(each.text);
+    ASSERT_EQ(tenant.ok(), each.ok) << each.text << ": " << tenant.status();
+    if (each.ok) {
+      EXPECT_EQ(FormatTenant(*tenant), each.shown);
+    } else {
+      EXPECT_EQ(tenant.status().message().find(each.shown), 0u) << tenant.status();
+    }
+  }
+}
+
 TEST(FormatTest, ProcessAndTenantShowKnownFields) {
   v1::Process process;
   process.set_pid(12);

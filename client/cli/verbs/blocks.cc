@@ -163,7 +163,8 @@ void AddBlocks(Command app, const Globals& globals) {
   const auto unpublished = std::make_shared<UnpublishOptions>();
   const Command unpublish = verb.AddSubcommand("unpublish", "Delete a published block");
   unpublish.AddOption("NAME", &unpublished->name, "The block's name").Required();
-  unpublish.AddOption("--tenant", &unpublished->tenant, "The block's tenant (operator): UID, or UID:CONTAINER")
+  unpublish.AddOption("--tenant", &unpublished->tenant,
+                      "The block's tenant (operator): USER (name or uid), or USER:CONTAINER")
       .Parses(&ParseTenant);
   const auto id = std::make_shared<std::string>();
   const Command recall = verb.AddSubcommand(

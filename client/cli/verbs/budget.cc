@@ -99,7 +99,8 @@ void AddBudget(Command app, const Globals& globals) {
       })
       .Required();
   set.AddOption("--device", &options->device, "Only this device: ordinal, UUID or unique prefix");
-  const Option tenant = set.AddOption("--tenant", &options->tenant, "The share of a tenant: UID, or UID:CONTAINER")
+  const Option tenant = set.AddOption("--tenant", &options->tenant,
+                                      "The share of a tenant: USER (name or uid), or USER:CONTAINER")
                             .Parses(&ParseTenant);
   set.AddOption("--session", &options->session, "The share of a session, by its id").Parses(&ParseId).Excludes(tenant);
   set.Runs([&globals, options] { return Set(globals, *options); });

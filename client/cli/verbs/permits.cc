@@ -25,7 +25,7 @@ struct Options {
   std::string hold_warning;
   std::string hold_limit;
   std::string idle_warning;
-  // UID=WEIGHT.
+  // USER=WEIGHT.
   std::vector<std::string> weights;
   std::optional<uint64_t> no_device_cap;
   // N, DEVICE=N, or DEVICE= to remove the device's cap.
@@ -153,10 +153,11 @@ absl::Status ReadDeviceCap(const std::string& text, v1::SetPoolRequest* change) 
 
 absl::StatusOr<v1::TenantWeight> ParseWeight(const std::string& text) {
   const std::vector<std::string> parts = absl::StrSplit(text, '=');
-  uint32_t uid = 0, weight = 0;
-  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &uid) || !absl::SimpleAtoi(parts[1], &weight)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not UID=WEIGHT"));
+  uint32_t weight = 0;
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &weight)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not USER=WEIGHT"));
   }
+  BERTH_ASSIGN_OR_RETURN(const uint32_t uid, ParseUser(parts[0]));
   v1::TenantWeight out;
   out.set_uid(uid);
   out.set_weight(weight);
@@ -247,7 +248,7 @@ void AddPermits(Command app, const Globals& globals) {
                 "The hold time after which a permit is revoked, at least 1s; or never")
       .Parses(&ParseTime);
   set.AddOption("--weight", &options->weights,
-                "UID=WEIGHT: the weight of a user's tenants, 1 to 1000 (default: 1); may be repeated")
+                "USER=WEIGHT: the weight of a user's (name or uid) tenants, 1 to 1000 (default: 1); may be repeated")
       .Parses(&ParseWeight);
   set.AddOption("--idle-warning", &options->idle_warning,
                 "The time after which a permit with an inactive device is shown as idle, at least 1s; or never")

@@ -389,7 +389,7 @@ TEST_F(CommandTest, BudgetIsShownAndSetByLayer) {
   EXPECT_EQ(Run({"--admin", "budget", "set", "--tenant", absl::StrCat(ClientUid()), "32MiB"}), 0);
   EXPECT_EQ(Run({"--admin", "budget", "set", "--session", session, "--device", "0", "16MiB"}), 0);
   EXPECT_EQ(Run({"--admin", "budget", "set", "--session", session, "--tenant", "1", "16MiB"}), 64);
-  EXPECT_EQ(Run({"--admin", "budget", "set", "--tenant", "nobody", "16MiB"}), 64);
+  EXPECT_EQ(Run({"--admin", "budget", "set", "--tenant", "no-one", "16MiB"}), 64);
   EXPECT_EQ(Run({"--admin", "budget", "set", "lots"}), 64);
   EXPECT_EQ(Run({"--admin", "budget", "set", "--session", "4711", "1MiB"}), 1);
   int found = 0;
@@ -565,7 +565,7 @@ TEST_F(CommandTest, InvalidCommandLineIsReportedAndChangesNothing) {
   refuse({"stauts"}, 64, "stauts is not a command");
   refuse({"status", "extra"}, 64, "extra");
   refuse({"permits", "set", "gpu-tests", "0"}, 64, "\"0\" is not a number from 1");
-  refuse({"permits", "set", "gpu-tests", "--weight", "me=3"}, 64, "\"me=3\" is not UID=WEIGHT");
+  refuse({"permits", "set", "gpu-tests", "--weight", "no-one=3"}, 64, "\"no-one\" is not a uid or the name of a user");
   refuse({"permits", "set", "gpu-tests", "--weight", "0=1001"}, 1, "1 to 1000");
   refuse({"permits", "set", "gpu-tests", "--hold-limit", "999ms"}, 1, "the least is 1s");
   refuse({"permits", "set", "gpu-tests", "--ageing", "soon"}, 64, "\"soon\" is not a time");
