@@ -13,7 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -58,6 +60,18 @@ std::string ReadFrom(int fd) {
     text.append(bytes, static_cast<size_t>(got));
   }
   return text;
+}
+
+// Adds the group and the groups below it, each before those below it. Skips groups that are removed meanwhile.
+void AddGroups(const std::string& group, std::vector<std::string>* groups) {
+  groups->push_back(group);
+  std::error_code unreadable;
+  std::filesystem::directory_iterator at(group, unreadable);
+  while (!unreadable && at != std::filesystem::directory_iterator()) {
+    std::error_code removed;
+    if (at->is_directory(removed) && !at->is_symlink(removed)) AddGroups(at->path().string(), groups);
+    at.increment(unreadable);
+  }
 }
 
 constexpr size_t kStackBytes = 16 << 10;
@@ -110,7 +124,16 @@ absl::StatusOr<Cgroup> Cgroup::Make() {
 }
 
 Cgroup::~Cgroup() {
-  if (folder_) ::rmdir(path_.c_str());
+  if (!folder_) return;
+  // A group is removed only once it has no group below it.
+  const std::vector<std::string> groups = Groups();
+  for (auto group = groups.rbegin(); group != groups.rend(); ++group) ::rmdir(group->c_str());
+}
+
+std::vector<std::string> Cgroup::Groups() const {
+  std::vector<std::string> groups;
+  AddGroups(path_, &groups);
+  return groups;
 }
 
 void Cgroup::AwaitEmpty() const {
@@ -123,13 +146,15 @@ void Cgroup::AwaitEmpty() const {
 
 std::set<pid_t> Cgroup::Processes() const {
   std::set<pid_t> pids;
-  const UniqueFd processes(::openat(folder_.get(), "cgroup.procs", O_RDONLY | O_CLOEXEC));
-  if (!processes) return pids;
-  const std::string text = ReadFrom(processes.get());
-  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    pid_t pid = 0;
-    // 0 is a process that this PID namespace does not show.
-    if (absl::SimpleAtoi(line, &pid) && pid > 0) pids.insert(pid);
+  for (const std::string& group : Groups()) {
+    const UniqueFd processes(::open(absl::StrCat(group, "/cgroup.procs").c_str(), O_RDONLY | O_CLOEXEC));
+    if (!processes) continue;
+    const std::string text = ReadFrom(processes.get());
+    for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+      pid_t pid = 0;
+      // 0 is a process that this PID namespace does not show.
+      if (absl::SimpleAtoi(line, &pid) && pid > 0) pids.insert(pid);
+    }
   }
   return pids;
 }

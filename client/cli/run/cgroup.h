@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,21 +26,23 @@ class Cgroup {
 
   Cgroup(Cgroup&&) = default;
   Cgroup& operator=(Cgroup&&) = delete;
-  // Removes the group, unless it contains processes.
+  // Removes the group and the groups below it, unless they contain processes.
   ~Cgroup();
 
   // The group's folder. A process joins the group by writing to "cgroup.procs" in it.
   int fd() const { return folder_.get(); }
   const std::string& path() const { return path_; }
 
-  // Waits until the group contains no process.
+  // Waits until neither the group nor a group below it contains a process.
   void AwaitEmpty() const;
-  // Sends a signal to every process in the group. With `of_other_groups`, only to processes outside this process's
-  // process group. Thread-safe.
+  // Sends a signal to every process in the group and in the groups below it. With `of_other_groups`, only to processes
+  // outside this process's process group. Thread-safe.
   void Signal(int number, bool of_other_groups = false) const;
 
  private:
-  // The processes of the group that this PID namespace shows.
+  // Returns the folders of the group and of the groups below it, each before those below it.
+  std::vector<std::string> Groups() const;
+  // The processes of these groups that this PID namespace shows.
   std::set<pid_t> Processes() const;
 
   Cgroup(std::string path, UniqueFd folder, UniqueFd events)
