@@ -7,12 +7,16 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iostream>
+#include <ostream>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -78,12 +82,13 @@ TEST(NamespacesTest, CgroupNamesContainerOnlyInUnifiedHierarchy) {
   for (const auto& row : rows) EXPECT_EQ(DistinguishingCgroup(row.text), row.path) << row.name;
 }
 
-// Whether this process may serve other users than one: in a user namespace of its own, all uids are its creator's.
-bool InFirstUserNamespace() {
+bool InNamespace(const std::string& kind, ino_t inode) {
   struct stat info = {};
-  constexpr ino_t kFirst = 0xEFFFFFFD;
-  return ::stat("/proc/self/ns/user", &info) == 0 && info.st_ino == kFirst;
+  return ::stat(("/proc/self/ns/" + kind).c_str(), &info) == 0 && info.st_ino == inode;
 }
+
+// Whether this process may serve other users than one: in a user namespace of its own, all uids are its creator's.
+bool InFirstUserNamespace() { return InNamespace("user", 0xEFFFFFFD); }
 
 // A process that switches to a user and waits to be killed, in namespaces that root or the user creates; at most one of
 // them creates user namespaces.
@@ -264,6 +269,93 @@ INSTANTIATE_TEST_SUITE_P(
                       Stand{.name = "SubordinateUid", .users = true, .subordinate = true},
                       Stand{.name = "RootsPidNamespace", .roots_pids = true, .contained = true, .by_root = true},
                       Stand{.name = "RootsUserNamespace", .roots_users = true}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// A place in which a daemon starts, and the part of the reason why it cannot distinguish containers there.
+struct Place {
+  const char* name;
+  bool earlier_kernel = true;
+  bool own_pids = false;
+  // The content of /proc/self/cgroup.
+  const char* cgroups;
+  // Empty where it distinguishes all containers.
+  const char* reason;
+};
+void PrintTo(const Place& place, std::ostream* out) { *out << place.name; }
+
+constexpr char kUnified[] = "0::/system.slice/berthd.service\n";
+constexpr char kSeveral[] = "4:memory:/system.slice\n0::/system.slice/berthd.service\n";
+
+class PlaceTest : public ::testing::TestWithParam<Place> {
+ protected:
+  PlaceTest() {
+    ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+    std::ofstream(cgroups_) << GetParam().cgroups;
+  }
+  ~PlaceTest() override { ::unlink(cgroups_.c_str()); }
+
+  // In a new process, which has not looked at its PID namespace yet: prints the check's message in that place, and ends
+  // with 0. Ends with 1 where the kernel does not allow the place.
+  [[noreturn]] void Check() const {
+    if (::unshare(CLONE_NEWNS | (GetParam().own_pids ? CLONE_NEWPID : 0)) < 0) ::_exit(1);
+    if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0) ::_exit(1);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (GetParam().own_pids && ::mount("proc", "/proc", "proc", 0, nullptr) < 0) ::_exit(1);
+      if (::mount(cgroups_.c_str(), "/proc/self/cgroup", nullptr, MS_BIND, nullptr) < 0) ::_exit(1);
+      earlier_kernel = GetParam().earlier_kernel;
+      const absl::Status status = CheckDistinguishesContainers();
+      std::cerr << (status.ok() || absl::IsUnimplemented(status) ? "said: " : "failed: ") << status.message() << "."
+                << std::endl;
+      ::_exit(0);
+    }
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+  }
+  // Whether the kernel allows a process such places.
+  static bool Allows() {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool made = ::unshare(CLONE_NEWNS | CLONE_NEWPID) == 0;
+      ::_exit(made && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 ? 0 : 1);
+    }
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+
+  const std::string cgroups_ = ::testing::TempDir() + "/namespaces_test-cgroups";
+};
+
+TEST_P(PlaceTest, CheckNamesContainersThatLookAlike) {
+  if (!Allows()) GTEST_SKIP() << "needs CAP_SYS_ADMIN: makes namespaces";
+  const Place& place = GetParam();
+  const bool first = InNamespace("pid", 0xEFFFFFFC);
+  if (!first && !place.own_pids) GTEST_SKIP() << "the test is in a PID namespace of its own";
+  const UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!place.earlier_kernel && !ContainerOf(self.get(), 0).ok()) GTEST_SKIP() << "needs Linux 6.11";
+  EXPECT_EXIT(Check(), ::testing::ExitedWithCode(0), absl::StrCat("said: ", place.reason, "\\."));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Places, PlaceTest,
+    ::testing::Values(
+        Place{.name = "Numbered", .earlier_kernel = false, .cgroups = kSeveral, .reason = ""},
+        Place{.name = "NumberedInOwnPids",
+              .earlier_kernel = false, .own_pids = true, .cgroups = kSeveral, .reason = ""},
+        Place{.name = "Unified", .cgroups = kUnified, .reason = ""},
+        Place{.name = "SeveralHierarchies",
+              .cgroups = kSeveral,
+              .reason = "Linux numbers namespaces only from 6.11; and the cgroups here have several hierarchies"},
+        Place{.name = "OwnPids",
+              .own_pids = true,
+              .cgroups = kUnified,
+              .reason = "Linux numbers namespaces only from 6.11; and this process is in a PID namespace of its own"},
+        Place{.name = "SeveralHierarchiesInOwnPids",
+              .own_pids = true,
+              .cgroups = kSeveral,
+              .reason = "Linux numbers namespaces only from 6.11; and this process is in a PID namespace of its own"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(NamespacesTest, EndedProcessHasNeitherUserNorContainer) {
