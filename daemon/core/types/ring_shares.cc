@@ -60,17 +60,20 @@ std::map<RingKey, uint64_t> LimitRing(uint64_t total, const std::map<RingKey, ui
 
 bool RingPlaces::Take(const RingKey& key) {
   if (taken_ >= places_) return false;
-  size_t& own = taken_by_[key];
-  if (key.part != RingPart::kOperators && own >= places_ / 2) return false;
-  ++own;
+  if (key.part != RingPart::kOperators) {
+    const auto own = taken_by_.find(key.account);
+    if ((own == taken_by_.end() ? 0 : own->second) >= places_ / 2) return false;
+    ++taken_by_[key.account];
+  }
   ++taken_;
   return true;
 }
 
 void RingPlaces::Return(const RingKey& key) {
-  const auto own = taken_by_.find(key);
-  if (--own->second == 0) taken_by_.erase(own);
   --taken_;
+  if (key.part == RingPart::kOperators) return;
+  const auto own = taken_by_.find(key.account);
+  if (--own->second == 0) taken_by_.erase(own);
 }
 
 }  // namespace berth::core

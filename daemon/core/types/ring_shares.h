@@ -55,8 +55,8 @@ struct RingReach {
 // Returns the limit of each key in `held`. The limits add up to `total` if the holdings add up to more.
 std::map<RingKey, uint64_t> LimitRing(uint64_t total, const std::map<RingKey, uint64_t>& held);
 
-// Counts the places of a queue in front of a ring. An account of users takes at most half of them. So a user whose
-// records arrive faster than the disk takes them leaves places to the others. Thread-compatible.
+// Counts the places of a queue in front of a ring. An account of users takes at most half of them, over all parts. So a
+// user whose records arrive faster than the disk takes them leaves places to the others. Thread-compatible.
 class RingPlaces {
  public:
   explicit RingPlaces(size_t places) : places_(places) {}
@@ -69,7 +69,8 @@ class RingPlaces {
  private:
   const size_t places_;
   size_t taken_ = 0;
-  std::map<RingKey, size_t> taken_by_;
+  // Places of each user, by account; only users with places.
+  std::map<uint32_t, size_t> taken_by_;
 };
 
 }  // namespace berth::core

@@ -80,5 +80,19 @@ TEST(RingPlacesTest, AccountTakesHalfOperatorsTakeAll) {
   EXPECT_FALSE(places.Take(kOperators));
 }
 
+TEST(RingPlacesTest, AccountTakesHalfOverAllParts) {
+  RingPlaces places(4);
+  EXPECT_TRUE(places.Take(User(1)));
+  EXPECT_TRUE(places.Take(Arrivals(1)));
+  EXPECT_FALSE(places.Take(User(1)));
+  EXPECT_FALSE(places.Take(Arrivals(1)));
+  EXPECT_TRUE(places.Take(User(2)));
+  EXPECT_TRUE(places.Take(kOperators));
+  for (const RingKey& key : {User(1), Arrivals(1), User(2), kOperators}) places.Return(key);
+  EXPECT_TRUE(places.Take(Arrivals(1)));
+  EXPECT_TRUE(places.Take(Arrivals(1)));
+  EXPECT_FALSE(places.Take(User(1)));
+}
+
 }  // namespace
 }  // namespace berth::core
