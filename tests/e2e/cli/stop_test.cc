@@ -12,12 +12,16 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/steady_clock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/berth_command.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
+#include "tests/support/whole_lines.h"
 
 namespace berth::testing {
 namespace {
@@ -39,6 +43,22 @@ class StopTest : public ::testing::Test {
   void ExpectServes() { EXPECT_EQ(berth_.Run({"status"}), 0); }
   bool WaitersBecome(uint64_t count) {
     return daemon_.AccountsBecome([count](const Accounts& accounts) { return accounts.waiters == count; });
+  }
+
+  // Waits until brokers have received `count` stops, as the audit log names them. Returns the time that the last one
+  // may drain.
+  absl::Duration AwaitDrain(size_t count) {
+    std::vector<absl::Duration> drains;
+    EXPECT_TRUE(Eventually([&] {
+      drains.clear();
+      for (const std::string& line : WholeLines(daemon_.folder() + "/state/audit.jsonl")) {
+        const nlohmann::json record = nlohmann::json::parse(line);
+        if (record.value("verb", "") != "StopNode") continue;
+        EXPECT_TRUE(absl::ParseDuration(record.value("drain", ""), &drains.emplace_back())) << line;
+      }
+      return drains.size() >= count;
+    }));
+    return drains.empty() ? absl::ZeroDuration() : drains.back();
   }
 
   TestDaemon daemon_;
@@ -139,6 +159,29 @@ TEST_F(StopTest, ExpiredDrainStopsWithLiveLeases) {
   Subprocess stop = Start({"--drain", "--timeout", "0.1s", "--yes"});
   EXPECT_TRUE(absl::StrContains(stop.ReadAll(), "stopped with 1 unit"));
   EXPECT_EQ(stop.Wait(), 0);
+  ExpectStopped();
+}
+
+TEST_F(StopTest, NextBrokerDrainsForTimeThatIsLeft) {
+  Actor holder(daemon_);
+  Actor other(daemon_);
+  holder.Do("acquire p");
+  const absl::Time begin = SteadyNow();
+  Subprocess stop = Start({"--drain", "--timeout", "1h", "--yes"});
+  const absl::Duration first = AwaitDrain(1);
+  const absl::Time received = SteadyNow();
+  EXPECT_LE(first, absl::Hours(1));
+  EXPECT_TRUE(Refused(other.Ask("acquire q try"), Reason::kNoPermit)) << "one of two units is free";
+  const absl::Duration passed = SteadyNow() - received;
+  daemon_.KillBroker();
+  const absl::Duration second = AwaitDrain(2);
+  EXPECT_LE(second, first - passed);
+  EXPECT_GE(second, absl::Hours(1) - (SteadyNow() - begin));
+  EXPECT_TRUE(Refused(other.Ask("acquire q try"), Reason::kNoPermit)) << "the next broker drains";
+  holder.Do("release p");
+  const std::string said = stop.ReadAll();
+  EXPECT_EQ(stop.Wait(), 0) << said;
+  EXPECT_TRUE(absl::StrContains(said, "stopped with 0 units and 0 blocks")) << said;
   ExpectStopped();
 }
 
