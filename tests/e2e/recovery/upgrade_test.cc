@@ -1,5 +1,6 @@
-// `berth upgrade` under load: every process runs the new program, and no call fails. In the soak, an older daemon is
-// upgraded, too: BERTH_TEST_OLD_BERTHD is its program, which `tests/run --all` builds from the commit before.
+// `berth upgrade` under load: every process runs the new program, and no call fails. A daemon that is stopped is
+// continued by the new program. In the soak, an older daemon is upgraded, too: BERTH_TEST_OLD_BERTHD is its program,
+// which `tests/run --all` builds from the commit before.
 
 #include <stdlib.h>
 
@@ -77,20 +78,25 @@ class Load {
 };
 
 // The program before the first upgrade: "this" or "older".
-class UpgradeUnderLoadTest : public ::testing::TestWithParam<const char*> {
+class UpgradeFromTest : public ::testing::TestWithParam<const char*> {
  protected:
-  bool older() const { return std::string(GetParam()) == "older"; }
+  // Returns its path; empty where there is none.
+  static std::string Program() {
+    if (std::string(GetParam()) == "this") return ProgramPath("daemon/berthd");
+    const char* const older = ::getenv("BERTH_TEST_OLD_BERTHD");
+    return older == nullptr ? "" : older;
+  }
+  static constexpr char kNoProgram[] = "BERTH_TEST_OLD_BERTHD names no older berthd";
 };
 
-INSTANTIATE_TEST_SUITE_P(From, UpgradeUnderLoadTest,
+INSTANTIATE_TEST_SUITE_P(From, UpgradeFromTest,
                          ::testing::ValuesIn(Soaks() ? std::vector<const char*>{"this", "older"}
                                                      : std::vector<const char*>{"this"}),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_P(UpgradeUnderLoadTest, UpgradeFailsNoCall) {
-  const char* const old_program = ::getenv("BERTH_TEST_OLD_BERTHD");
-  if (older() && old_program == nullptr) GTEST_SKIP() << "BERTH_TEST_OLD_BERTHD names no older berthd";
-  Installed installed(older() ? old_program : ProgramPath("daemon/berthd"));
+TEST_P(UpgradeFromTest, UpgradeFailsNoCall) {
+  if (Program().empty()) GTEST_SKIP() << kNoProgram;
+  Installed installed(Program());
   TestDaemon daemon({.program = installed.path(),
                      .flags = {"--host-devices=2"},
                      .environment = {"BERTH_GPU_TEST_CONCURRENCY=8"}});
@@ -132,6 +138,57 @@ TEST_P(UpgradeUnderLoadTest, UpgradeFailsNoCall) {
   EXPECT_TRUE(Ok(holder.Ask("free b")));
   holder.Quit();
   loads.clear();
+  daemon.ExpectAccountsBack();
+}
+
+// The daemon is stopped, and the new program started on its folder.
+TEST_P(UpgradeFromTest, NewProgramResumesLeasesAfterStop) {
+  if (Program().empty()) GTEST_SKIP() << kNoProgram;
+  Installed installed(Program());
+  TestDaemon daemon({.program = installed.path(), .environment = {"BERTH_GPU_TEST_CONCURRENCY=4"}});
+  const auto run = [&](const std::string& until) {
+    return Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "run", until, "--", "/bin/sh", "-c",
+                                       "echo in; read line; exit 9"},
+                              .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()), "BERTH_SESSION"}});
+  };
+  Actor holder(daemon);
+  Actor waiter(daemon);
+  holder.Do("acquire p units=2");
+  holder.Do(absl::StrCat("reserve r 0=", 8 * kMiB));
+  Subprocess job = run("--until=command");
+  Subprocess tree = run("--until=tree");
+  for (Subprocess* const each : {&job, &tree}) ASSERT_EQ(Must(each->ReadLine()), "in");
+  waiter.Do("begin q");
+  ASSERT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
+  const auto account = [&] {
+    Accounts accounts = daemon.TakeAccounts();
+    accounts.fds.clear();
+    return accounts;
+  };
+  const Accounts before = account();
+  const uint64_t incarnation = daemon.GetNode().incarnation();
+  EXPECT_EQ(before.units, 4u);
+  EXPECT_EQ(before.reserved, 8 * kMiB);
+  daemon.Stop();
+  installed.Install();
+  daemon.StartAgain();
+  EXPECT_TRUE(installed.IsRunBy(daemon.supervisor_pid()));
+  EXPECT_TRUE(installed.IsRunBy(daemon.broker()));
+  EXPECT_TRUE(Eventually([&] { return account() == before; })) << Describe(account()) << Describe(before);
+  EXPECT_EQ(daemon.GetNode().incarnation(), incarnation);
+  for (Subprocess* const each : {&job, &tree}) {
+    each->WriteLine("go");
+    EXPECT_EQ(each->Wait(), 9);
+    if (each != &job) continue;
+    EXPECT_TRUE(Ok(waiter.Ask("join q")));
+  }
+  EXPECT_TRUE(Ok(waiter.Ask("release q")));
+  EXPECT_TRUE(Ok(holder.Ask("acquire nested")));
+  EXPECT_TRUE(Ok(holder.Ask("release nested")));
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  EXPECT_TRUE(Ok(holder.Ask("unreserve r")));
+  holder.Quit();
+  waiter.Quit();
   daemon.ExpectAccountsBack();
 }
 
