@@ -31,13 +31,16 @@ inline std::string CheckFlag(const std::string& text) {
 }
 
 // Returns argv without the program's name, last word first, for CLI::App::parse(). Splits "--name=" into the name and
-// an empty value: CLI11 would take the next word for the value. `is_flag(name)`: whether the name is a flag's.
+// an empty value: CLI11 would take the next word for the value. Leaves words after "--", which are no options, as they
+// are. `is_flag(name)`: whether the name is a flag's.
 template <typename IsFlag>
 std::vector<std::string> WordsForParser(int argc, const char* const* argv, const IsFlag& is_flag) {
   std::vector<std::string> words;
+  bool options_ended = false;
   for (int i = 1; i < argc; ++i) {
     absl::string_view word = argv[i];
-    const bool empty = absl::StartsWith(word, "--") && word.find('=') == word.size() - 1;
+    options_ended = options_ended || word == "--";
+    const bool empty = !options_ended && absl::StartsWith(word, "--") && word.find('=') == word.size() - 1;
     const bool flag = empty && is_flag(std::string(word.substr(0, word.size() - 1)));
     if (empty && !flag) word.remove_suffix(1);
     words.push_back(absl::StrCat(word, flag ? kEmptyFlagValue : ""));

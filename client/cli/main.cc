@@ -91,6 +91,18 @@ void AddVerbs(Command app, const Globals& globals, std::span<char* const> words)
   }
 }
 
+// Returns the "--" that separates the words for the parser from those for the program of `run` or `ctest-run`. For
+// every other verb, "--" ends only the options: returns the end of the words.
+char** EndOfOwnWords(int argc, char** argv) {
+  char** at = argv + 1;
+  for (; at < argv + argc && absl::StartsWith(*at, "-") && absl::string_view(*at) != "--"; ++at) {
+    if (absl::string_view(*at) == "--folder" && at + 1 < argv + argc) ++at;
+  }
+  const absl::string_view verb = at < argv + argc ? *at : "";
+  if (verb != "--" && verb != "run" && verb != "ctest-run") return argv + argc;
+  return std::find(at, argv + argc, absl::string_view("--"));
+}
+
 // Without memory nothing can be undone: sessions and permits end with the process.
 void EndWithoutMemory() {
   rlimit space = {};
@@ -177,7 +189,7 @@ int main(int argc, char** argv) {
   top.AddFlag("--observer", &globals.observer,
               "Use the observers' socket, which shows every tenant and accepts no change");
   top.AddFlag("--json", &globals.json, "Print JSON for programs");
-  const auto end_of_ours = std::find(argv, argv + argc, absl::string_view("--"));
+  char** const end_of_ours = EndOfOwnWords(argc, argv);
   AddVerbs(top, globals, {argv + 1, end_of_ours});
   globals.command.assign(end_of_ours, argv + argc);
   try {

@@ -90,6 +90,8 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label, c
   const std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::vector<std::string> words = absl::StrSplit(line, '\0');
   words.pop_back();
+  // A "--" at the end: further options would follow the end of the options.
+  words.erase(std::find(words.begin(), words.end(), "--"), words.end());
   // If no label was given.
   if (!label.empty()) words.push_back("--label=" + label);
   words.push_back(absl::StrCat("--keep=", FormatHolderTask({.owner = owner,

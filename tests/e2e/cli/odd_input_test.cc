@@ -6,10 +6,12 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -21,6 +23,7 @@
 #include "common/os/os_error.h"
 #include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/berth_command.h"
 #include "tests/support/daemon/test_daemon.h"
@@ -30,6 +33,7 @@
 namespace berth::testing {
 namespace {
 
+using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
 // Prints stderr to stdout, too.
@@ -176,6 +180,39 @@ TEST_F(OddWordsTest, UnknownNameEndsWithOne) {
                                                {"ctest-spec", "--pool", "4711"}}) {
     ExpectEnd(words, 1, "4711");
   }
+}
+
+// For every verb but `run` and `ctest-run`, "--" ends the options, and further words are arguments.
+TEST_F(OddWordsTest, WordsAfterEndOfOptionsAreArguments) {
+  const std::string path = absl::StrCat(daemon_.folder(), "/-w");
+  std::ofstream(path) << "weights";
+  ExpectEnd({"blocks", "publish", "--", "-w", path}, 0, "-w: 7 B");
+  ExpectEnd({"blocks", "publish", "--replace", "--", "-w", path}, 0, "-w: 7 B");
+  ExpectEnd({"blocks", "publish", "--", "--name=", path}, 0, "--name=: 7 B");
+  ExpectEnd({"blocks", "unpublish", "--", "-w"}, 0, "");
+  ExpectEnd({"blocks", "unpublish", "--", "--name="}, 0, "");
+  ExpectEnd({"permits", "revoke", "--", "4711"}, 1, "4711");
+  ExpectEnd({"status", "--"}, 0, "");
+  for (const Words& words : std::vector<Words>{{"status", "--", "soon"},
+                                               {"stop", "--", "--yes"},
+                                               {"reset", "--", "soon"},
+                                               {"acquire", "--shell", "--", "/bin/true"},
+                                               {"release", "--", "4711"},
+                                               {"permits", "revoke", "--", "1", "2"}}) {
+    ExpectEnd(words, 64, words.back());
+  }
+}
+
+TEST_F(OddWordsTest, AcquireWithEndOfOptionsHoldsOnePermit) {
+  const Words words = {"--json", "acquire", absl::StrCat("--owner=", ::getpid()), "--on-revoke=USR1", "--"};
+  Subprocess acquire = berth_.Start(words, kWithErrors);
+  const std::string said = acquire.ReadAll();
+  EXPECT_EQ(acquire.Wait(), 0) << said;
+  EXPECT_EQ(daemon_.TakeAccounts().permits, 1u);
+  const Json answer = Json::parse(said, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(answer.is_object()) << said;
+  ::kill(answer["keeper"].get<pid_t>(), SIGTERM);
+  EXPECT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.permits == 0; }));
 }
 
 TEST_F(OddWordsTest, NumberOutOfRangeIsReportedWithOptionAndLimit) {
