@@ -143,7 +143,14 @@ std::string FormatMoment(absl::Time time, absl::TimeZone zone) {
 }
 
 absl::StatusOr<absl::Time> ParseMoment(absl::string_view text, absl::Time now, absl::TimeZone zone) {
-  if (const absl::StatusOr<absl::Duration> ago = ParseWait(text); ago.ok()) return now - *ago;
+  const absl::Time first_moment = absl::FromCivil(absl::CivilDay(1, 1, 1), absl::UTCTimeZone());
+  // A larger number without a unit is a date without hyphens, or seconds since 1970 without the @.
+  constexpr double kMaxBareSeconds = 9'999'999;
+  constexpr absl::Duration kMaxAge = absl::Hours(24 * 365 * 100);
+  double seconds_ago = 0;
+  const bool too_long = absl::SimpleAtod(text, &seconds_ago) && seconds_ago > kMaxBareSeconds;
+  const absl::StatusOr<absl::Duration> ago = ParseWait(text);
+  if (ago.ok() && !too_long && *ago <= kMaxAge) return now - *ago;
   // The year 10000.
   constexpr double kMaxSeconds = 253402300800;
   if (text == "today") return absl::FromCivil(absl::ToCivilDay(now, zone), zone);
@@ -158,9 +165,9 @@ absl::StatusOr<absl::Time> ParseMoment(absl::string_view text, absl::Time now, a
        {"%E4Y-%m-%d", "%E4Y-%m-%d%ET%H:%M", "%E4Y-%m-%d %H:%M", "%E4Y-%m-%d%ET%H:%M:%E*S", "%E4Y-%m-%d %H:%M:%E*S",
         "%E4Y-%m-%d%ET%H:%M:%E*S%Ez", "%E4Y-%m-%d %H:%M:%E*S%Ez", "%E4Y-%m-%d %H:%M:%E*S %Ez"}) {
     absl::Time time;
-    // abseil also reads "infinite-past".
+    // abseil also reads "infinite-past", and the year 0, which a timestamp cannot have.
     const bool digit = !text.empty() && absl::ascii_isdigit(text[0]);
-    if (digit && absl::ParseTime(format, text, zone, &time, nullptr)) return time;
+    if (digit && absl::ParseTime(format, text, zone, &time, nullptr) && time >= first_moment) return time;
   }
   return absl::InvalidArgumentError(
       absl::StrCat("\"", text.substr(0, 64),

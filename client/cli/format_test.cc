@@ -47,7 +47,9 @@ TEST(FormatTest, ShownMomentsAreReadAgain) {
   const std::vector<std::pair<const char*, absl::Time>> cases = {
       {"2h", now - absl::Hours(2)},
       {"1d", now - absl::Hours(24)},
+      {"36500d", now - absl::Hours(24 * 36500)},
       {"0", now},
+      {"9999999", now - absl::Seconds(9999999)},
       {"today", midnight},
       {"2026-03-01", midnight},
       {"2026-03-01 11:30", now},
@@ -68,7 +70,9 @@ TEST(FormatTest, ShownMomentsAreReadAgain) {
   }
   for (const char* text :
        {"", "@", "@-1", "@nan", "@1e300", "-1d", "yesterday", "infinite-past", "2026-13-01", "2026-02-30",
-        "2026-03-01 25:00", "2026-03-01 10:00:00 CET", "2026-03-01T", "10:00", "20260301T100000Z", "-5-01-01"}) {
+        "2026-03-01 25:00", "2026-03-01 10:00:00 CET", "2026-03-01T", "10:00", "20260301T100000Z", "-5-01-01",
+        "20260301", "1772359200", "1772359200.5", "1772359200000", "1e18", "99999d", "99999999999999999999d",
+        "0000-01-01"}) {
     EXPECT_FALSE(ParseMoment(text, now, zone).ok()) << text;
   }
 }
