@@ -54,6 +54,8 @@ int main(int argc, char** argv) {
   berth::MakeOwnNonBlocking(STDERR_FILENO);
   // Likewise a file or memory above RLIMIT_FSIZE is an error of the call that grows it.
   for (const int number : {SIGPIPE, SIGTTOU, SIGXFSZ}) ::signal(number, SIG_IGN);
+  // A parent may leave it ignored: the kernel would then report no exit codes of the daemon's processes.
+  ::signal(SIGCHLD, SIG_DFL);
   // Debian's abseil checks every lock for deadlocks; clang and TSan already check our lock order.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   berth::Options options;

@@ -437,7 +437,8 @@ TEST_F(SignalsTest, DaemonRespectsSignalsIgnoredByParent) {
   };
   for (const Row& row : {Row{SIGINT, kDefault, true}, Row{SIGINT, kIgnored, false}, Row{SIGINT, kBlocked, true},
                          Row{SIGTERM, kDefault, true}, Row{SIGTERM, kIgnored, false}, Row{SIGTERM, kBlocked, true},
-                         Row{SIGHUP, kDefault, false}, Row{SIGHUP, kIgnored, false}, Row{SIGPIPE, kDefault, false}}) {
+                         Row{SIGHUP, kDefault, false}, Row{SIGHUP, kIgnored, false}, Row{SIGPIPE, kDefault, false},
+                         Row{SIGCHLD, kIgnored, false}}) {
     Cell cell = {};
     while (SignalOf(cell).number != row.signal) ++cell[0];
     cell[1] = row.signal == SIGTERM ? kWrapper : kGroup;
