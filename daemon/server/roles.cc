@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -152,6 +153,8 @@ FolderGroups GroupsOf(const Options& options) {
 }  // namespace
 
 int RunSupervisorRole(const Options& options) {
+  // Each process of the daemon opens what another one has created. The bits for other users stay the operator's.
+  ::umask(::umask(077) & 077);
   // The driver reads the variable in each process of the daemon. Ordinals of GPUs count in PCI order, also those in the
   // daemon's CUDA_VISIBLE_DEVICES.
   if (::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/1) < 0) {

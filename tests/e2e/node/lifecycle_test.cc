@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -389,6 +390,30 @@ TEST(LifecycleTest, StandardFdMayServeAsReadyFd) {
     EXPECT_TRUE(Eventually([&] { return std::filesystem::read_symlink(file) == "/dev/null"; }));
     second.Signal(SIGTERM);
     EXPECT_EQ(second.Wait(), 0);
+  }
+}
+
+// The daemon's processes open each other's files, also those of an earlier daemon, whatever the umask denies the owner.
+TEST(LifecycleTest, DaemonServesUnderAnyUmask) {
+  for (const char* const umask : {"0000", "0077", "0177", "0277", "0477", "0777"}) {
+    SCOPED_TRACE(umask);
+    Installed installed;
+    const std::string path = installed.path() + ".umask";
+    const std::string errors = installed.path() + ".errors";
+    std::ofstream(path) << "#!/bin/sh\numask " << umask << "\nexec " << installed.path() << " \"$@\"\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    TestDaemon daemon({.program = path, .errors = errors});
+    Actor actor(daemon);
+    actor.Do("acquire p");
+    daemon.KillBroker();
+    daemon.GetNode();
+    daemon.KillSupervisorAndBroker();
+    daemon.StartAgain();
+    actor.Do("release p");
+    actor.Quit();
+    std::ifstream file(errors);
+    const std::string said((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    EXPECT_FALSE(absl::StrContains(said, "Permission denied")) << said;
   }
 }
 
