@@ -197,6 +197,7 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
   app.add_option("--device-uuid", options->device_uuid, "")->group("");
   app.add_option("--broker-fd", options->broker_fd, "")->group("");
   app.add_flag("--renew", options->renew, "")->group("");
+  app.add_option("--program", options->program, "")->group("");
   app.add_option("--parent", options->parent, "")->group("");
   for (CLI::Option* const option : app.get_options()) {
     option->check(option->get_items_expected_max() == 0 ? CheckFlag : CheckNotBlank);

@@ -132,7 +132,7 @@ absl::Status BrokerProcess::Start(const Options& options) {
   LogConfigChanges();
   TakeUpModules(options.state);
   settings_ = std::make_unique<service::SettingsStore>(options.state, broker_.get());
-  BERTH_RETURN_IF_ERROR(StartServers(options.folder, settings));
+  BERTH_RETURN_IF_ERROR(StartServers(options, settings));
   seeker_ = std::make_unique<Errand>("another supervisor", [this] { RetrySupervisor(); });
   reloader_ = std::make_unique<Errand>("reloads", [this] {
     for (int asked = reloads_; asked > 0; asked = reloads_.fetch_sub(asked) - asked) Reload();

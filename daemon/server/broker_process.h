@@ -109,7 +109,7 @@ class BrokerProcess final : private EffectSink {
                                           const Settings& settings) const;
   // Reports to the core the modules that an earlier daemon left on disk.
   void TakeUpModules(const std::string& state);
-  absl::Status StartServers(const std::string& folder, const Settings& settings);
+  absl::Status StartServers(const Options& options, const Settings& settings);
   absl::Status Listen();
   // Limits the broker's memory. Errors: kInvalidArgument if the limit is too small for the first broker.
   absl::Status WatchMemory(const Settings& settings);

@@ -26,6 +26,7 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "common/os/process_state.h"
+#include "daemon/base/program_check.h"
 #include "daemon/base/stderr_log.h"
 #include "daemon/core/types/effects.h"
 #include "daemon/server/broker_process.h"
@@ -52,7 +53,7 @@ constexpr int kLeastClientFds = 16;
 
 BrokerProcess::~BrokerProcess() = default;
 
-absl::Status BrokerProcess::StartServers(const std::string& folder, const Settings& settings) {
+absl::Status BrokerProcess::StartServers(const Options& options, const Settings& settings) {
   BERTH_ASSIGN_OR_RETURN(StatePage writable, StatePage::MapWritable(page_fd_.get()));
   page_.emplace(std::move(writable));
   connections_ = std::make_unique<service::ConnectionTable>(settings.connections);
@@ -83,6 +84,7 @@ absl::Status BrokerProcess::StartServers(const std::string& folder, const Settin
   services.push_back(service::MakeInventoryService(context, monitor_client_.get()));
   service::AdminActions actions = {
       .reset = [this](uint32_t by_uid) { Reset(by_uid); },
+      .check_upgrade = [program = options.program] { return CheckProgram(program); },
       .upgrade =
           [this] { fd_store_->SendCommand(/*device=*/0, WorkerKind::kMain, WorkerCommand::kUpgrade, ""); },
       .stop = [this](bool end_leases, uint32_t by_uid) { StopDaemon(end_leases, by_uid); }};
@@ -116,7 +118,7 @@ absl::Status BrokerProcess::StartServers(const std::string& folder, const Settin
   attach_limits.fds = static_cast<uint32_t>(ClientFdLimit());
   attach_ = std::make_unique<service::AttachServer>(
       loop_.get(), broker_.get(), fd_store_.get(),
-      service::NodeFacts{.node = facts_.node, .incarnation = facts_.incarnation, .folder = folder},
+      service::NodeFacts{.node = facts_.node, .incarnation = facts_.incarnation, .folder = options.folder},
       std::move(page), attach_limits);
   attach_->SetHearing(&page_->writable().hearing);
   attach_->SetAuditLog(audit_.get());

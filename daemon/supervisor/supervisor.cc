@@ -230,6 +230,7 @@ absl::Status Supervisor::StartBroker() {
   page_.writable().incarnation = incarnation_;
   std::vector<std::string> flags = options_.child_flags;
   flags.push_back("--role=broker");
+  if (!program_.empty()) flags.push_back(absl::StrCat("--program=", program_));
   BERTH_ASSIGN_OR_RETURN(ChildProcess process,
                          ChildProcess::Start(flags, sockets.second.get(), BrokerEnvironment()));
   // The broker does nothing before it has read the first message.

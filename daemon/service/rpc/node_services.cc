@@ -374,6 +374,8 @@ class AdminService final : public v1::AdminService::CallbackService {
                                         v1::UpgradeNodeResponse*) override {
     Operation operation(context_, context, "UpgradeNode");
     if (!operation.status().ok()) return operation.Finish(operation.status());
+    // An upgrade that fails later is reported in the log only.
+    if (const absl::Status program = actions_.check_upgrade(); !program.ok()) return operation.Finish(program);
     return operation.FinishBy(new AnswerFirst(actions_.upgrade));
   }
 

@@ -58,6 +58,8 @@ std::unique_ptr<grpc::Service> MakeNodeService(NodeSources sources);
 struct AdminActions {
   // Restarts the daemon with empty state.
   std::function<void(uint32_t by_uid)> reset;
+  // Checks that there is a program for `upgrade`. Errors: kFailedPrecondition.
+  std::function<absl::Status()> check_upgrade;
   // Replaces every process.
   std::function<void()> upgrade;
   std::function<void(bool end_leases, uint32_t by_uid)> stop;

@@ -417,6 +417,35 @@ TEST(LifecycleTest, DaemonServesUnderAnyUmask) {
   }
 }
 
+// An upgrade for which no program is installed is refused at once, and changes nothing.
+TEST(LifecycleTest, UpgradeWithoutProgramIsRefused) {
+  Installed installed;
+  TestDaemon daemon({.program = installed.path()});
+  const uint64_t epoch = daemon.GetNode().epoch();
+  const BerthCommand berth(daemon.folder());
+  const auto expect_refused = [&](const char* why) {
+    Subprocess upgrade = berth.Start({"upgrade"}, {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
+    const std::string said = upgrade.ReadAll();
+    EXPECT_EQ(upgrade.Wait(), 1) << said;
+    EXPECT_TRUE(absl::StrContains(said, installed.path()) && absl::StrContains(said, why)) << said;
+  };
+  std::filesystem::remove(installed.path());
+  expect_refused("does not exist");
+  std::filesystem::create_directory(installed.path());
+  expect_refused("is not a file");
+  std::filesystem::remove(installed.path());
+  std::ofstream(installed.path()) << "half of a download";
+  expect_refused("is not executable");
+  std::filesystem::permissions(installed.path(), std::filesystem::perms::owner_all);
+  expect_refused("is not a program");
+  std::ofstream(installed.path(), std::ios::trunc).close();
+  expect_refused("is not a program");
+  EXPECT_EQ(daemon.GetNode().epoch(), epoch);
+  installed.Install();
+  EXPECT_EQ(berth.Run({"upgrade"}), 0);
+  EXPECT_GT(daemon.GetNode().epoch(), epoch);
+}
+
 struct StateMode {
   const char* name;
   mode_t mode;
