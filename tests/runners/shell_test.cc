@@ -170,6 +170,14 @@ TEST_P(ShellTest, EvalReturnsStatusOfAcquire) {
   holder.Quit();
 }
 
+// The command's output has no reader, and a write to it raises no signal.
+TEST_P(ShellTest, AcquireWithoutReaderFailsAndHoldsNothing) {
+  EXPECT_EQ(Script("fifo=$(mktemp -u); mkfifo $fifo; exec 4<>$fifo 5>$fifo 4<&-; rm $fifo; trap '' PIPE; "
+                   "$BERTH acquire --shell >&5; echo $?"),
+            "berth: cannot write standard output: Broken pipe\n125\n");
+  EXPECT_TRUE(AccountsBecome(0));
+}
+
 TEST_P(ShellTest, WaitEndsWithShellAndItsCommand) {
   Actor holder(daemon_);
   holder.Do("acquire p");

@@ -86,7 +86,7 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label, c
   StartedHolder holder = {.report = UniqueFd(ends[0])};
   const UniqueFd theirs(ends[1]);
   std::ifstream file("/proc/self/cmdline");
-  if (!file) return OsError("`berth acquire` needs a mounted /proc: /proc/self/cmdline", errno);
+  if (!file) return LocalError("`berth acquire` needs a mounted /proc: /proc/self/cmdline", errno);
   const std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::vector<std::string> words = absl::StrSplit(line, '\0');
   words.pop_back();
@@ -192,7 +192,7 @@ ExitStatus Acquire(const Globals& globals, const Options& options) {
   if (report->code != 0) return NotAcquired(globals, options, {.code = report->code, .not_run = report->reason});
   const std::string text = options.shell ? ForShells(owner, *report) : ForPrograms(owner, *holder, *report);
   const bool shown = ::fwrite(text.data(), 1, text.size(), stdout) == text.size() && ::fflush(stdout) == 0;
-  if (!shown) return FailedToAcquire(OsError("cannot write standard output", errno), options.request);
+  if (!shown) return FailedToAcquire(LocalError("cannot write standard output", errno), options.request);
   SendHolderMessage(holder->report.get(), HolderMessage::kPassedOn);
   return {};
 }
