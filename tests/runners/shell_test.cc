@@ -178,6 +178,20 @@ TEST_P(ShellTest, AcquireWithoutReaderFailsAndHoldsNothing) {
   EXPECT_TRUE(AccountsBecome(0));
 }
 
+// Only the holder process knows the whole environment before the permit.
+TEST_P(ShellTest, ReleaseWithoutHolderKeepsFolder) {
+  Subprocess shell = StartShell();
+  const std::string show = "echo $?:$BERTH_FOLDER:$BERTH_SESSION";
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kAcquire, "echo $?")), "0");
+  EXPECT_EQ(RunLine(shell, "kill -9 ${BERTH_PERMIT_KEEPER%% *}; echo $?"), "0");
+  EXPECT_TRUE(AccountsBecome(0));
+  EXPECT_EQ(RunLine(shell, absl::StrCat("eval \"$($BERTH release --shell 2>/dev/null)\"; ", show)),
+            absl::StrCat("1:", daemon_.folder(), ":"));
+  EXPECT_EQ(RunLine(shell, "$BERTH run --no-wait -- echo served"), "served");
+  shell.CloseInput();
+  shell.Wait();
+}
+
 TEST_P(ShellTest, WaitEndsWithShellAndItsCommand) {
   Actor holder(daemon_);
   holder.Do("acquire p");

@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include <berth/visible_devices.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/format.h"
@@ -206,6 +208,15 @@ absl::Status EndHolder(const FoundHolder& holder) {
                                                   " did not end in time: it received SIGTERM; check it with ps"));
 }
 
+// Returns what is known of the environment before the permit without the holder process, which knew all of it. Without
+// these entries a shell would go on with another daemon, or with all devices.
+std::vector<std::string> KnownBefore() {
+  std::vector<std::string> known;
+  if (const char* const folder = ::getenv("BERTH_FOLDER")) known.push_back(absl::StrCat("BERTH_FOLDER=", folder));
+  if (const auto visible = VisibleDevices()) known.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", *visible));
+  return known;
+}
+
 ExitStatus Release(bool shell) {
   const char* const value = ::getenv(kHolderVariable);
   if (value == nullptr || *value == '\0') {
@@ -222,8 +233,7 @@ ExitStatus Release(bool shell) {
   why.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   if (!why.empty()) ended = absl::AbortedError(absl::StrCat("the permit ended before its release: ", why));
   if (shell) {
-    ::fputs(ShellRestore(*names, holder.ok() ? holder->environment : std::vector<std::string>()).c_str(),
-            stdout);
+    ::fputs(ShellRestore(*names, holder.ok() ? holder->environment : KnownBefore()).c_str(), stdout);
   }
   ExitStatus end = Report(ended);
   if (!why.empty()) end.code = kPermitEnded;
