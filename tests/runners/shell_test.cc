@@ -178,6 +178,14 @@ TEST_P(ShellTest, AcquireWithoutReaderFailsAndHoldsNothing) {
   EXPECT_TRUE(AccountsBecome(0));
 }
 
+// Without quotes, the shell evaluates the lines as one.
+TEST_P(ShellTest, EvalWithoutQuotesAcquiresAndReleases) {
+  EXPECT_EQ(Script("eval $($BERTH acquire --shell); echo $?; $BERTH run --no-wait -- echo nested; "
+                   "eval $($BERTH release --shell); echo $?:$BERTH_SESSION"),
+            "0\nnested\n0:\n");
+  EXPECT_EQ(Script("eval $($BERTH release --shell 2>/dev/null); echo $?"), "1\n");
+}
+
 // Only the holder process knows the whole environment before the permit.
 TEST_P(ShellTest, ReleaseWithoutHolderKeepsFolder) {
   Subprocess shell = StartShell();

@@ -433,7 +433,7 @@ std::string ShellExports(const std::vector<std::string>& entries) {
   std::string text;
   for (const std::string& entry : entries) {
     const size_t end = entry.find('=');
-    absl::StrAppend(&text, "export ", entry.substr(0, end), "=", ShellQuote(entry.substr(end + 1)), "\n");
+    absl::StrAppend(&text, "export ", entry.substr(0, end), "=", ShellQuote(entry.substr(end + 1)), ";\n");
   }
   return text;
 }
@@ -444,7 +444,7 @@ std::string ShellRestore(const std::vector<std::string>& names, const std::vecto
     if (const std::optional<std::string> value = ValueIn(before, name)) {
       absl::StrAppend(&text, ShellExports({absl::StrCat(name, "=", *value)}));
     } else {
-      absl::StrAppend(&text, "unset ", name, "\n");
+      absl::StrAppend(&text, "unset ", name, ";\n");
     }
   }
   return text;

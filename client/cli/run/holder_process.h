@@ -107,8 +107,8 @@ absl::StatusOr<FoundHolder> FindHolder(absl::string_view value);
 
 // Quotes `text` as a single word of a POSIX shell.
 std::string ShellQuote(absl::string_view text);
-// Lines for a POSIX shell. ShellExports() sets entries of NAME=VALUE. ShellRestore() gives each name its value in
-// `before`, or unsets it.
+// Commands for a POSIX shell, one a line. Without quotes, `eval` joins the lines, so each ends with a semicolon.
+// ShellExports() sets entries of NAME=VALUE. ShellRestore() gives each name its value in `before`, or unsets it.
 std::string ShellExports(const std::vector<std::string>& entries);
 std::string ShellRestore(const std::vector<std::string>& names, const std::vector<std::string>& before);
 
