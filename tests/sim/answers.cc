@@ -294,13 +294,14 @@ void Simulation::CheckMemory(const BlockView& block) {
 void Simulation::LearnReleased(SessionId session, AcquisitionId acquisition, const ReleaseResult& released) {
   // Idle cached permits may have been taken back with it, and untaken grants before.
   SettleCached();
-  SettleOffers();
+  // A dead broker's view has unpersisted withdrawals.
+  if (!late_) SettleOffers();
   bool found = false;
   for (auto& [permit, held] : permits_) {
     if (held.second.erase(acquisition) == 0) continue;
     found = true;
     // A dead broker's later step may have taken back the others.
-    const bool wrong = released.returned ? !held.second.empty() : held.second.empty() && !late_;
+    const bool wrong = !late_ && released.returned != held.second.empty();
     if (wrong) Fail("a permit returns before its last acquisition");
     if (held.first != session) Fail("a session releases another's permit");
   }

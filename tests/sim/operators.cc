@@ -50,6 +50,9 @@ void Simulation::OperateDevice() {
 void Simulation::ChangeDevice(uint32_t device) {
   if (Chance(20)) {
     ++counts_.drained;
+    // A step begins with whatever is due, which may grant the device once more.
+    core_->Tick(now_, &effects_);
+    Apply();
     OncePersisted([this, device] { drained_[device] = "a reason"; });
     if (!core_->DrainDevice(now_, device, "a reason", &effects_).ok()) Fail("a device cannot be drained");
   } else if (Chance(65)) {
