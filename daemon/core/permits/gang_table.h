@@ -31,6 +31,8 @@ struct Gang {
     PermitPool::GangPart ask;
     // The gang's members in this pool, as indexes into `what.members`.
     std::vector<size_t> members;
+    // Passes (Waiter::passes) with which the gang enters the pool's queue: above 0 for a gang that returns to it.
+    uint64_t passes = 0;
   };
 
   // Number of the gang, equal in every queue. It rises with arrival over all pools, so gangs have the same order in
@@ -51,7 +53,7 @@ struct Gang {
   std::string shape;
 };
 
-// Excludes the parts' pools.
+// Excludes the parts' pools, and their passes: the waiters have these.
 template <typename Archive>
 void Fields(Archive& archive, Gang::Part& value) {
   archive(value.ask, value.members);

@@ -88,7 +88,8 @@ const Waiter* PermitPool::Acquire(const PoolStep& step, const RequestId& request
     return notify(std::move(never));
   }
   if (GoesAtOnce(step, waiter)) {
-    Grant(step, std::move(waiter));
+    const GrantOffer offer = OfferTo(step, waiter);
+    Grant(step, std::move(waiter), offer);
     // The tenant may need the permit just lent to its process in another pool.
     if (!queue_.empty() || NeedsUnits()) Serve(step);
     return nullptr;
@@ -227,10 +228,10 @@ GrantOffer PermitPool::OfferTo(const PoolStep& step, const Waiter& waiter) {
   return step.offers == nullptr ? GrantOffer::kFinal : step.offers->Offer(waiter.request);
 }
 
-void PermitPool::Grant(const PoolStep& step, Waiter waiter) {
+void PermitPool::Grant(const PoolStep& step, Waiter waiter, GrantOffer offer) {
   // Before anything is granted that another waiter could nest in.
-  const GrantOffer offer = OfferTo(step, waiter);
   if (offer == GrantOffer::kWithheld) return NotifyWaiter(step, std::move(waiter), AcquireResult(), offer);
+  if (offer == GrantOffer::kFinal) queue_.RecordTaken();
   std::optional<uint32_t> device;
   if (waiter.what.device.pick != DevicePick::kNone) {
     const Placement::Choice choice = placement_->Choose(AskOf(waiter.what));
@@ -269,7 +270,7 @@ PermitPool::Permit& PermitPool::Admit(const PoolStep& step, const Waiter& waiter
     permit.view.declared = waiter.what.device.declared;
   }
   Permit& admitted = Insert(std::move(permit));
-  queue_.Charge(waiter.requester.tenant, waiter.charge);
+  admitted.untaken = queue_.Charge(waiter.requester.tenant, waiter.charge);
   peak_ = std::max(peak_, out_);
   ++granted_total_;
   MarkCounters();
@@ -334,14 +335,18 @@ void PermitPool::GrantFitting(const PoolStep& step) {
   OpenChanged();
   Arbiter arbiter(*this, step.gangs);
   while (!paused_ && out_ < config_.cap && exclusive_out_ == 0 && !queue_.empty()) {
-    const std::optional<WaitQueue::Turn> turn = queue_.Next(step.now, arbiter);
+    std::optional<WaitQueue::Turn> turn = queue_.Next(step.now, arbiter);
     MarkHeld(step);
     if (!turn.has_value()) return;
-    if (const Waiter& next = *queue_.Find(turn->number); !next.gang.empty()) {
+    const Waiter& next = *queue_.Find(turn->number);
+    if (!next.gang.empty()) {
       step.gangs->Grant(RequestId(next.request));
-    } else {
-      Grant(step, queue_.Take(*turn));
+      continue;
     }
+    const GrantOffer offer = OfferTo(step, next);
+    // A withheld grant passes no waiter.
+    if (offer == GrantOffer::kWithheld) turn->passed = 0;
+    Grant(step, queue_.Take(*turn), offer);
   }
 }
 
@@ -371,11 +376,11 @@ bool PermitPool::MayGo(const PoolStep& step, uint64_t number) {
   return may;
 }
 
-void PermitPool::TakeTurn(const PoolStep& step, uint64_t number) {
+uint64_t PermitPool::TakeTurn(const PoolStep& step, uint64_t number) {
   Arbiter arbiter(*this, step.gangs);
   const std::optional<WaitQueue::Turn> turn = queue_.NextIf(step.now, arbiter, number);
   BERTH_INVARIANT(turn.has_value());
-  queue_.Take(*turn);
+  return queue_.Take(*turn).passes;
 }
 
 uint64_t PermitPool::PositionOf(uint64_t number) const {
@@ -416,6 +421,7 @@ ReleaseResult PermitPool::Release(const PoolStep& step, AcquisitionId acquisitio
   BERTH_INVARIANT(found != acquisitions_.end());
   const auto at = permits_.find(found->second);
   if (at->second.cached == acquisition) EndCaching(at->second);
+  if (how != LeaseEnd::kNotTakenUp) at->second.untaken.reset();
   EndAcquisition(at->second, acquisition);
   if (!at->second.acquisitions.empty()) return ReleaseResult{.returned = false};
   Return(step.now, at, how);
@@ -438,8 +444,13 @@ void PermitPool::Return(absl::Time now, std::map<PermitId, Permit>::iterator at,
   if (leases_ != nullptr && how != LeaseEnd::kUnseen) leases_->RecordEnd(now, LeaseOf(permit), how);
   EndCaching(permit);
   EndHold(permit);
+  const bool untaken = how == LeaseEnd::kNotTakenUp && permit.untaken.has_value();
+  if (untaken) {
+    queue_.TakeBack(permit.tenant, *permit.untaken);
+    queue_.RecordUntaken(permit.tenant);
+  }
   // The daemon cannot measure how long a cached permit was in use. A permit that was not taken up was in no use.
-  if (!permit.was_cached && how != LeaseEnd::kNotTakenUp) {
+  if (!permit.was_cached && !untaken) {
     const absl::Duration held = std::max(now - permit.view.granted_at, absl::ZeroDuration());
     const bool first = mean_hold_ == absl::ZeroDuration();
     mean_hold_ = first ? held : mean_hold_ + (held - mean_hold_) / kHoldsRemembered;

@@ -202,8 +202,9 @@ class PermitPool {
   // Returns whether the gang may pass the waiters ahead of it. If not, the pool is held for the waiter that it may not
   // pass. Requires: a fitting gang that waits here.
   bool MayGo(const PoolStep& step, uint64_t number);
-  // Removes the gang from the queue and counts the waiters that it passes. Requires: MayGo().
-  void TakeTurn(const PoolStep& step, uint64_t number);
+  // Removes the gang from the queue and counts the waiters that it passes. Returns how often it was passed itself.
+  // Requires: MayGo().
+  uint64_t TakeTurn(const PoolStep& step, uint64_t number);
   // Grants one permit of a gang on that device. `waiter` is the gang's waiter with the request for this permit.
   AcquireResult GrantPart(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device);
   void Hold(uint64_t number) { queue_.Hold(number); }
@@ -234,6 +235,8 @@ class PermitPool {
   // Detaches the waiter: its process is stopped. The caller calls Serve(): units may have been reserved for the waiter.
   // Requires: the waiter is in this pool.
   void Detach(uint64_t number) { queue_.Detach(number); }
+  // Records that a grant to a waiter of this pool was taken up.
+  void RecordTaken() { queue_.RecordTaken(); }
   // Returns a waiter whose grant was not taken up to its old place, detached. Returns null if its user may have no
   // further waiter here, or if it can never be granted any more.
   const Waiter* PutBack(Waiter waiter);
@@ -325,8 +328,11 @@ class PermitPool {
     // Number of uses at the last read of the slot.
     uint32_t uses = 0;
     bool was_cached = false;
+    // Charge to take back if the permit is not taken up; empty once an acquisition of the permit was in use. A later
+    // broker computes it anew.
+    std::optional<ClockCharge> untaken;
 
-    // Excludes nested acquisitions and the slot.
+    // Excludes nested acquisitions, the slot and the charge.
     template <typename Archive>
     friend void Fields(Archive& archive, Permit& value) {
       PermitView& view = value.view;
@@ -393,7 +399,7 @@ class PermitPool {
   // ---------------------------------------------------------------------------------------------------------
 
   static GrantOffer OfferTo(const PoolStep& step, const Waiter& waiter);
-  void Grant(const PoolStep& step, Waiter waiter);
+  void Grant(const PoolStep& step, Waiter waiter, GrantOffer offer);
   // Creates the permit that `waiter` requests, without an acquisition.
   Permit& Admit(const PoolStep& step, const Waiter& waiter, std::optional<uint32_t> device);
   // Adds the permit to every index and sum.

@@ -357,6 +357,11 @@ void PermitPool::ReadPermit(PermitId id, ArchiveReader& archive) {
     if (!acquisitions_.emplace(permit.first, id).second) return archive.Fail();
   }
   Permit& restored = Insert(std::move(permit));
+  const PermitView& view = restored.view;
+  // A gang's exclusive permits are charged once, with the first.
+  const bool charged = view.gang == 0 || !view.exclusive || view.holder_key.find('#') == std::string::npos;
+  const uint64_t whole = charged ? config_.cap : 0;
+  restored.untaken = queue_.RestoredCharge(restored.tenant, view.exclusive ? whole : view.units);
   if (!lent || permit_slots_ == nullptr) return;
   restored.permit_slot = permit_slots_->LendAgain(restored.cached_by);
   if (restored.permit_slot != nullptr) {

@@ -216,7 +216,8 @@ absl::Status PermitTransaction::Push(Gang made, bool detached) {
                   .what = gang.permits[part.members.front()],
                   .since = gang.since,
                   .charge = part.ask.exclusive ? part.pool->config().cap : part.ask.units,
-                  .gang = gang.shape};
+                  .gang = gang.shape,
+                  .passes = part.passes};
     waiter.what.units = part.ask.units;
     waiter.what.client_cap = part.ask.client_cap;
     waiter.what.device = {};
@@ -238,9 +239,14 @@ void PermitTransaction::Grant(const RequestId& request) {
   for (const Gang::Part& part : GangOf(request).parts) {
     if (!part.pool->MayGo(step(), GangOf(request).number)) return;
   }
-  for (const Gang::Part& part : GangOf(request).parts) part.pool->TakeTurn(step(), GangOf(request).number);
+  std::vector<uint64_t> passes;
+  for (const Gang::Part& part : GangOf(request).parts) {
+    passes.push_back(part.pool->TakeTurn(step(), GangOf(request).number));
+  }
+  Gang left = core_.permits.gangs_.Take(request);
+  for (size_t i = 0; i < passes.size(); ++i) left.parts[i].passes = passes[i];
   // The outcome keeps the gang, which may return to its place.
-  const auto taken = std::make_shared<const Gang>(core_.permits.gangs_.Take(request));
+  const auto taken = std::make_shared<const Gang>(std::move(left));
   const Gang& gang = *taken;
   const Placement::Choices choices = core_.devices.placement().ChooseAll(AsksOf(gang), BesidesOf(gang));
   const std::vector<size_t> placed = Placed(gang);

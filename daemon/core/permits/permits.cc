@@ -204,7 +204,7 @@ absl::StatusOr<ReleaseResult> Permits::ReleaseAcquisition(StepContext& step, Ses
     if (!pool.Holds(session, acquisition)) continue;
     if (const auto offered = offered_.find(acquisition); offered != offered_.end()) {
       // A process that releases the grant has taken it up, or has its request forgotten.
-      RemoveOffer(RequestId(offered->second));
+      SettleOffer(RequestId(offered->second));
     }
     PermitTransaction transaction(core_, &step);
     const ReleaseResult result = pool.Release(transaction.step(), acquisition, how);
@@ -316,7 +316,7 @@ void Permits::Reattach(StepContext& step, const RequestId& request, const WaitTi
 
 bool Undo(const UndoStep& undo, const AcquireResult& result) {
   return undo.core.permits
-      .ReleaseAcquisition(undo.step, undo.channel.session, result.acquisition, LeaseEnd::kForgotten)
+      .ReleaseAcquisition(undo.step, undo.channel.session, result.acquisition, undo.end)
       .ok();
 }
 

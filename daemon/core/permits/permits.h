@@ -162,6 +162,9 @@ class Permits final : public WaitPlace {
 
   void AddOffer(const RequestId& request, OfferedGrant offer);
   OfferedGrant RemoveOffer(const RequestId& request);
+  // The process has taken the grant up: the offer is over.
+  void SettleOffer(const RequestId& request);
+  static void RecordTaken(const OfferedGrant& offer);
   // Withdraws the grant, unless its process has taken it up. Either way the offer is over.
   void ResolveOffer(StepContext& step, const RequestId& request);
   // Releases a withdrawn grant, and returns its request to the queue.

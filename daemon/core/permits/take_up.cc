@@ -44,7 +44,7 @@ GrantOffer Permits::Offer(const StepContext& step, const RequestId& request) {
   for (auto it = offers_.lower_bound({channel.id, 0}); it != offers_.end() && it->first.channel == channel.id;) {
     const RequestId earlier = it->first;
     ++it;
-    if (channel.requests.Settled(earlier.sequence)) RemoveOffer(earlier);
+    if (channel.requests.Settled(earlier.sequence)) SettleOffer(earlier);
   }
   const auto may_reuse = [&](uint64_t sequence) {
     const RequestMemory::Entry* const entry = channel.requests.Find(sequence);
@@ -58,7 +58,10 @@ void Permits::RecordOffer(StepContext& step, AcquireOutcome& outcome) {
   const RequestId request = outcome.request;
   // A gang cannot be withheld as a whole: it is granted already.
   if (outcome.gang != nullptr) outcome.offer = Offer(step, request);
-  if (outcome.offer != GrantOffer::kOffered) return;
+  if (outcome.offer != GrantOffer::kOffered) {
+    if (outcome.gang != nullptr) RecordTaken({.gang = std::move(outcome.gang)});
+    return;
+  }
   OfferedGrant offer{.session = core_.sessions.table().FindChannel(request.channel)->session, .since = step.now};
   if (outcome.granted.has_value()) {
     offer.pool = outcome.granted->pool;
@@ -96,11 +99,18 @@ Permits::OfferedGrant Permits::RemoveOffer(const RequestId& request) {
   return offer;
 }
 
+void Permits::RecordTaken(const OfferedGrant& offer) {
+  if (offer.pool != nullptr) offer.pool->RecordTaken();
+  if (offer.gang == nullptr) return;
+  for (const Gang::Part& part : offer.gang->parts) part.pool->RecordTaken();
+}
+
+void Permits::SettleOffer(const RequestId& request) { RecordTaken(RemoveOffer(request)); }
+
 void Permits::ResolveOffer(StepContext& step, const RequestId& request) {
-  OfferedGrant offer = RemoveOffer(request);
   TakeUpWords* const words = find_take_up_(request.channel);
-  if (words == nullptr || !words->Withdraw(request.sequence)) return;
-  TakeBack(step, request, std::move(offer));
+  if (words == nullptr || !words->Withdraw(request.sequence)) return SettleOffer(request);
+  TakeBack(step, request, RemoveOffer(request));
 }
 
 void Permits::TakeBackGang(StepContext& step, const RequestId& request, const Gang* gang) {
@@ -112,7 +122,7 @@ void Permits::TakeBackGang(StepContext& step, const RequestId& request, const Ga
   if (!answer.ok()) return;
   const bool returns = gang != nullptr && gang->what.wait && core_.requests.Reopen(step, request);
   if (!returns) core_.requests.DropAnswer(request);
-  core_.requests.Undo(step, channel, *answer);
+  core_.requests.Undo(step, channel, *answer, LeaseEnd::kNotTakenUp);
   if (!returns) return;
   if (!PermitTransaction(core_, &step).PutBack(*gang)) return core_.requests.Drop(request);
   core_.requests.SetPlace(request, this);

@@ -29,10 +29,12 @@ double WaitQueue::CostOf(const Account& tenant, uint64_t units) const {
   return static_cast<double>(units) / (weight == options_.weights.end() ? 1 : weight->second);
 }
 
-WaitQueue::Rank WaitQueue::RankOf(const Waiter& waiter, Ticket ticket, double clock,
-                                  int32_t top_priority) const {
+WaitQueue::Rank WaitQueue::RankOf(const Waiter& waiter, double clock, int32_t top_priority) const {
   const bool aged = now_ - waiter.since >= options_.ageing;
-  return {.below_top = aged ? 0 : top_priority - waiter.what.priority, .clock = clock, .ticket = ticket};
+  return {.below_top = aged ? 0 : top_priority - waiter.what.priority,
+          .late = IsLate(waiter.requester.tenant),
+          .clock = clock,
+          .ticket = waiter.number};
 }
 
 const Waiter& WaitQueue::Push(Waiter waiter) {
@@ -57,11 +59,8 @@ const Waiter& WaitQueue::Push(Waiter waiter) {
   return entry.waiter;
 }
 
-WaitQueue::TenantMap::iterator WaitQueue::EnterTenant(const Account& tenant, double clock, bool idle) {
-  const auto at = tenants_.try_emplace(tenant).first;
-  at->second.number = ++last_tenant_;
-  at->second.clock = clock;
-  at->second.idle = idle;
+WaitQueue::TenantMap::iterator WaitQueue::EnterTenant(const Account& tenant, OwnClock clock, bool idle) {
+  const auto at = tenants_.try_emplace(tenant, ++last_tenant_, std::move(clock), idle).first;
   by_number_.emplace(at->second.number, at);
   if (!idle) racing_.insert(at->second.number);
   RecordTenant(tenant);
@@ -96,7 +95,8 @@ void WaitQueue::Leave(Entry& entry) {
   by_session_.prefetch(session);
   LeaveLine(entry);
   if (tenant->second.lines.empty()) {
-    if (clock_.Leave(tenant->first, ClockOf(tenant->second))) {
+    CatchUp(tenant->second);
+    if (clock_.Leave(tenant->first, std::move(tenant->second.clock))) {
       RecordTenant(tenant->first);
     } else {
       ForgetTenant(tenant->first);
@@ -304,7 +304,7 @@ const Waiter* WaitQueue::FindFirstOf(Goal goal, const std::vector<Class>& classe
     const Waiter* const first = FindFirst(goal, of, arbiter);
     if (first == nullptr) continue;
     const double clock = ClockOf(by_number_.at(of.tenant)->second);
-    const Rank rank = RankOf(*first, first->number, clock, top_priority);
+    const Rank rank = RankOf(*first, clock, top_priority);
     if (best != nullptr && best_rank < rank) continue;
     best = first;
     best_rank = rank;
@@ -337,9 +337,13 @@ int32_t WaitQueue::FindRacing(const std::vector<Class>& classes, Arbiter& arbite
 
 void WaitQueue::SetIdle(uint64_t number, bool idle) {
   const auto at = by_number_.at(number);
-  at->second.clock = ClockOf(at->second);
+  CatchUp(at->second);
   at->second.idle = idle;
   RecordTenant(at->first);
+}
+
+void WaitQueue::CatchUp(TenantLines& tenant) {
+  if (tenant.idle) tenant.clock.Start(searched_clock_, clock_.charges());
 }
 
 uint64_t WaitQueue::Read(Arbiter& arbiter, uint64_t tenant, const Gauge& gauge) const {
@@ -409,29 +413,6 @@ bool WaitQueue::ReservedFrom(uint64_t number, Judge judge) const {
     if (judge(At(ticket)) != Verdict::kSkipped) return true;
   }
   return false;
-}
-
-void WaitQueue::Charge(const Account& tenant, uint64_t units) {
-  const double cost = CostOf(tenant, units);
-  if (const auto found = tenants_.find(tenant); found != tenants_.end()) {
-    const double start = ClockOf(found->second);
-    Advance(start);
-    found->second.clock = start + cost;
-    RecordTenant(tenant);
-    return;
-  }
-  const double start = clock_.Enter(tenant);
-  Advance(start);
-  if (clock_.Leave(tenant, start + cost)) {
-    RecordTenant(tenant);
-  } else {
-    // A grant without cost leaves the tenant at the common clock.
-    ForgetTenant(tenant);
-  }
-}
-
-void WaitQueue::Advance(double start) {
-  for (const Account& tenant : clock_.Advance(start)) ForgetTenant(tenant);
 }
 
 std::vector<Waiter> WaitQueue::TakeNesting(SessionId session, const std::string& holder_key, bool adoptable) {
@@ -540,7 +521,7 @@ void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
     for (Cursor& row : course.rows) {
       while (row.at != row.end && held_.contains(row.at->first)) ++row.at;
       if (row.at == row.end) continue;
-      const Rank rank = RankOf(row.at->second->waiter, row.at->first, course.clock, top_priority);
+      const Rank rank = RankOf(row.at->second->waiter, course.clock, top_priority);
       if (!first.has_value() || rank < first->rank) first = Turn{rank, &course, &row};
     }
     if (first.has_value()) turns.push(*first);

@@ -2,7 +2,8 @@
 //
 //   1. held waiters: the first waiter once it was passed `passes_before_hold` times; no waiter passes it any more;
 //   2. the highest priority, together with every waiter that has waited for `ageing`, whatever its priority;
-//   3. among these the tenant with the least use for its weight (VirtualClock), where a tenant is an account;
+//   3. among these the tenant with the least use for its weight (VirtualClock), where a tenant is an account; a tenant
+//      that is late comes after the others;
 //   4. within a tenant the earliest waiter.
 //
 // Work-conserving: a waiter that fits is taken past waiters that do not, and the first of these counts that as a pass.
@@ -32,6 +33,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/node_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -180,7 +182,18 @@ class WaitQueue {
   // Returns whether units are reserved for a waiter that `number`, which is in the queue, may not pass.
   bool ReservedFrom(uint64_t number, Judge judge) const;
   // Charges `tenant` for `units` that it was granted, through the queue or past it.
-  void Charge(const Account& tenant, uint64_t units);
+  ClockCharge Charge(const Account& tenant, uint64_t units);
+  // Returns the charge that an earlier broker made for a permit, by the present weights.
+  ClockCharge RestoredCharge(const Account& tenant, uint64_t units) const {
+    return {.cost = CostOf(tenant, units), .number = ClockCharge::kRestored};
+  }
+  // Takes a charge back: the tenant's clock is where it would be without the charge. The common clock stays.
+  void TakeBack(const Account& tenant, const ClockCharge& charge);
+  // Records that the tenant left a grant untaken, and that a grant was taken up. After `passes_before_hold` untaken
+  // grants in a row, the tenants that left them are late until a grant is taken up. Otherwise a tenant that takes
+  // nothing up, and so is never charged, would always be next. Not persisted.
+  void RecordUntaken(const Account& tenant);
+  void RecordTaken();
 
   // Removes and returns all waiters that satisfy `condition`, in order of arrival.
   std::vector<Waiter> TakeIf(Condition condition);
@@ -274,10 +287,12 @@ class WaitQueue {
     Verdict verdict = Verdict::kSkipped;
   };
   struct TenantLines {
+    TenantLines(uint64_t number, OwnClock clock, bool idle) : number(number), clock(std::move(clock)), idle(idle) {}
+
     // Number on the boards; rises with each tenant that starts to wait.
     uint64_t number = 0;
     // The tenant's own clock; while the tenant is idle, it counts as at least the common clock of the last search.
-    double clock = 0;
+    OwnClock clock;
     // None of its waiters raced in the last search.
     bool idle = false;
     std::map<LineKey, WaitLine> lines;
@@ -314,18 +329,24 @@ class WaitQueue {
   struct Rank {
     // Difference between the highest racing priority and the waiter's priority; 0 for an aged waiter.
     int32_t below_top = 0;
+    bool late = false;
     double clock = 0;
     Ticket ticket = 0;
     friend auto operator<=>(const Rank&, const Rank&) = default;
   };
 
   static LineKey LineKeyOf(const Waiter& waiter);
-  TenantMap::iterator EnterTenant(const Account& tenant, double clock, bool idle);
+  TenantMap::iterator EnterTenant(const Account& tenant, OwnClock clock, bool idle);
   double ClockOf(const TenantLines& tenant) const {
-    return tenant.idle ? std::max(tenant.clock, searched_clock_) : tenant.clock;
+    return tenant.idle ? std::max(tenant.clock.value(), searched_clock_) : tenant.clock.value();
+  }
+  // Moves an idle tenant's own clock to ClockOf().
+  void CatchUp(TenantLines& tenant);
+  bool IsLate(const Account& tenant) const {
+    return untaken_ >= options_.passes_before_hold && left_untaken_.contains(tenant);
   }
   double CostOf(const Account& tenant, uint64_t units) const;
-  Rank RankOf(const Waiter& waiter, Ticket ticket, double clock, int32_t top_priority) const;
+  Rank RankOf(const Waiter& waiter, double clock, int32_t top_priority) const;
   Waiter& At(Ticket ticket) { return entries_.at(ticket).waiter; }
   const Waiter& At(Ticket ticket) const { return entries_.at(ticket).waiter; }
   Waiter Take(Ticket ticket);
@@ -380,6 +401,9 @@ class WaitQueue {
   VirtualClock clock_;
   // The common clock at the last search.
   double searched_clock_ = 0;
+  // Grants since the last one that was taken up, and the tenants that left them untaken.
+  uint64_t untaken_ = 0;
+  absl::flat_hash_set<Account> left_untaken_;
   TenantMap tenants_;
   uint64_t last_tenant_ = 0;
   absl::flat_hash_map<uint64_t, TenantMap::iterator> by_number_;

@@ -128,7 +128,7 @@ class PlainQueue {
   void Push(const Waiter& waiter) {
     now_ = std::max(now_, waiter.since);
     const Tenant& tenant = waiter.requester.tenant;
-    if (!clocks_.contains(tenant)) clocks_[tenant] = clock_.Enter(tenant);
+    if (!clocks_.contains(tenant)) clocks_[tenant] = clock_.Enter(tenant).value();
     waiters_.emplace(waiter.number, waiter);
   }
   Waiter Take(uint64_t number) {
@@ -136,7 +136,7 @@ class PlainQueue {
     held_.erase(number);
     const auto waits = [&](const auto& other) { return other.second.requester.tenant == waiter.requester.tenant; };
     if (std::none_of(waiters_.begin(), waiters_.end(), waits)) {
-      clock_.Leave(waiter.requester.tenant, clocks_.at(waiter.requester.tenant));
+      clock_.Leave(waiter.requester.tenant, OwnClock(clocks_.at(waiter.requester.tenant)));
       clocks_.erase(waiter.requester.tenant);
     }
     return waiter;
@@ -149,10 +149,10 @@ class PlainQueue {
   void Attach(uint64_t number) { waiters_.at(number).detached = false; }
   void Charge(const Tenant& tenant, uint64_t units) {
     const auto found = clocks_.find(tenant);
-    const double start = found == clocks_.end() ? clock_.Enter(tenant) : found->second;
+    const double start = found == clocks_.end() ? clock_.Enter(tenant).value() : found->second;
     clock_.Advance(start);
     if (found == clocks_.end()) {
-      clock_.Leave(tenant, start + CostOf(tenant, units));
+      clock_.Leave(tenant, OwnClock(start + CostOf(tenant, units)));
     } else {
       found->second += CostOf(tenant, units);
     }

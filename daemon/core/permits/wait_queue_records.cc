@@ -48,7 +48,7 @@ bool WaitQueue::WriteRecord(const RecordKey& key, ArchiveWriter& archive) const 
   const Account& tenant = row->second;
   const auto waiting = tenants_.find(tenant);
   const bool waits = waiting != tenants_.end();
-  archive(tenant, waits, waits ? waiting->second.clock : clock_.ahead().at(tenant));
+  archive(tenant, waits, (waits ? waiting->second.clock : clock_.ahead().at(tenant)).value());
   archive.Since(3, waits && waiting->second.idle);
   return true;
 }
@@ -72,8 +72,8 @@ void WaitQueue::ReadRecord(const RecordKey& key, ArchiveReader& archive) {
   archive.Since(3, idle);
   if (archive.failed() || key.part != RecordPartOf(tenant) || tenants_.contains(tenant)) return archive.Fail();
   if (waits) {
-    EnterTenant(tenant, clock, idle);
-  } else if (clock_.Leave(tenant, clock)) {
+    EnterTenant(tenant, OwnClock(clock), idle);
+  } else if (clock_.Leave(tenant, OwnClock(clock))) {
     RecordTenant(tenant);
   }
 }

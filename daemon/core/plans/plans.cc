@@ -114,7 +114,7 @@ bool Undo(const UndoStep& undo, const PlanResult& result) {
   // A re-plan stays: the resources of the earlier revision may be gone.
   const Plan* const plan = result.from_revision == 0 ? undo.core.plans.table().Find(result.layout->id) : nullptr;
   if (plan == nullptr) return false;
-  PlanTransaction(undo.core, &undo.step).End(*plan, LeaseEnd::kForgotten);
+  PlanTransaction(undo.core, &undo.step).End(*plan, undo.end);
   return true;
 }
 
@@ -402,7 +402,7 @@ void PlanTransaction::End(const Plan& plan, LeaseEnd how) {
   }
   for (const PlanDevice& device : layout->devices) {
     if (!device.permit) continue;
-    core_.permits.ReleaseAcquisition(*step_, layout->session, device.acquisition).IgnoreError();
+    core_.permits.ReleaseAcquisition(*step_, layout->session, device.acquisition, how).IgnoreError();
   }
 }
 

@@ -301,8 +301,8 @@ absl::StatusOr<ForgetOutcome> Requests::ForgetRequest(StepContext& step, const C
   return outcome;
 }
 
-ForgetOutcome Requests::Undo(StepContext& step, const Channel& channel, const Response& answer) {
-  const UndoStep undo = {.core = core_, .step = step, .channel = channel};
+ForgetOutcome Requests::Undo(StepContext& step, const Channel& channel, const Response& answer, LeaseEnd end) {
+  const UndoStep undo = {.core = core_, .step = step, .channel = channel, .end = end};
   const bool undone = std::visit([&](const auto& result) { return core::Undo(undo, result); }, answer);
   return undone ? ForgetOutcome::kUndone : ForgetOutcome::kNothingToDo;
 }

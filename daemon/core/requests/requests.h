@@ -22,6 +22,7 @@
 #include "daemon/core/requests/wait_place.h"
 #include "daemon/core/sessions/session_table.h"
 #include "daemon/core/types/caller.h"
+#include "daemon/core/types/lease_record.h"
 #include "daemon/core/types/request_id.h"
 #include "daemon/core/types/response.h"
 #include "daemon/core/types/session_types.h"
@@ -68,7 +69,8 @@ class Requests {
   // Erases a reopened request that has no place.
   void Drop(const RequestId& request);
   // Reverts the grant of the answer.
-  ForgetOutcome Undo(StepContext& step, const Channel& channel, const Response& answer);
+  ForgetOutcome Undo(StepContext& step, const Channel& channel, const Response& answer,
+                     LeaseEnd end = LeaseEnd::kForgotten);
   // Counts a request without an immediate answer as one of its tenant's waiting requests; uncounts it at its end.
   void MarkWaiting(const RequestId& request);
   bool WriteRequest(const RequestId& request, ArchiveWriter& archive) const;

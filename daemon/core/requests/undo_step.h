@@ -1,11 +1,12 @@
-// UndoStep: the step in which a client forgets a request that succeeded. Undo() of the result reverts the request
-// (request_traits.h).
+// UndoStep: the step in which a client forgets a request that succeeded, or the daemon withdraws its grant. Undo() of
+// the result reverts the request (request_traits.h).
 
 #ifndef DAEMON_CORE_REQUESTS_UNDO_STEP_H_
 #define DAEMON_CORE_REQUESTS_UNDO_STEP_H_
 
 #include "daemon/core/managers.h"
 #include "daemon/core/sessions/session_table.h"
+#include "daemon/core/types/lease_record.h"
 #include "daemon/core/types/step_context.h"
 
 namespace berth::core {
@@ -15,6 +16,8 @@ struct UndoStep {
   StepContext& step;
   // The channel of the request.
   const Channel& channel;
+  // How leases of the request end.
+  LeaseEnd end = LeaseEnd::kForgotten;
 };
 
 }  // namespace berth::core
