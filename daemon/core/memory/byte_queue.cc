@@ -82,7 +82,9 @@ void ByteQueue::Drain(StepContext& step) {
     const RequestId request = waiting->request;
     Consider(step, *waiting, &reserved);
     const auto pending = core_.requests.pending().find(request);
-    if (pending != core_.requests.pending().end() && pending->second.takes_up) core_.permits.LookSoon(step);
+    if (pending != core_.requests.pending().end() && pending->second.takes_up) {
+      core_.permits.Watch(step, request.channel);
+    }
     byte_queue_.Wake();
   }
 }
@@ -222,11 +224,9 @@ void ByteQueue::SkipStopped(StepContext& step, const RequestId& request) {
   step.MarkCapacityChanged();
 }
 
-void ByteQueue::ForEachProcess(absl::FunctionRef<void(ChannelId)> visit) const {
-  byte_queue_.ForEach([&](const Waiting& waiting) {
-    const Pending& pending = core_.requests.pending().at(waiting.request);
-    if (pending.takes_up && (pending.call || waiting.invited_since.has_value())) visit(waiting.request.channel);
-  });
+bool ByteQueue::IsInvited(const RequestId& request) {
+  const Waiting* const waiting = byte_queue_.Find(request);
+  return waiting != nullptr && waiting->invited_since.has_value();
 }
 
 bool ByteQueue::MayServe(const Waiting& waiting) const {
@@ -311,7 +311,7 @@ absl::Time ByteQueue::next_deadline() const {
 
 void ByteQueue::Reattach(StepContext& step, const RequestId& request, const WaitTicket&) {
   byte_queue_.EndInvitation(request);
-  if (core_.requests.pending().at(request).takes_up) core_.permits.LookSoon(step);
+  if (core_.requests.pending().at(request).takes_up) core_.permits.Watch(step, request.channel);
   step.MarkCapacityChanged();
 }
 

@@ -9,7 +9,6 @@
 
 #include <berth/ids.h>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "daemon/base/archive.h"
@@ -49,8 +48,8 @@ class ByteQueue final : public WaitPlace {
   // Skips a request whose process is stopped: nothing is reserved for the request until a call waits for it again.
   // Requires: the request waits, and its process retries it after PROCESS_STOPPED (RequestTag::takes_up).
   void SkipStopped(StepContext& step, const RequestId& request);
-  // Visits the processes of the requests that may be skipped.
-  void ForEachProcess(absl::FunctionRef<void(ChannelId)> visit) const;
+  // Returns whether bytes are kept for the request, whose process has to call again.
+  bool IsInvited(const RequestId& request);
   void ReadByteWaiter(uint64_t number, ArchiveReader& archive);
   absl::Status CheckByteQueue() const;
 

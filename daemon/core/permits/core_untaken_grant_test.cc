@@ -1,7 +1,9 @@
 // A grant that is not taken up leaves no trace in the order of the pool: its charge, passes and hold time are undone.
+// And looks at waiting processes, which find the stopped ones.
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,8 @@ AcquireRequest Ask(const std::string& key, uint64_t units = 1) {
 
 class CoreUntakenGrantTest : public testing::Test {
  protected:
+  explicit CoreUntakenGrantTest(const Config& config = CoreHarness::DefaultConfig()) : h_(config) {}
+
   void SetPool(uint64_t cap, const std::map<uint32_t, uint32_t>& weights = {}) {
     h_.Do([&](Core& core, Effects* effects) {
       EXPECT_TRUE(core.SetPool(h_.now, "gpu-tests", {.cap = cap, .weights = weights}, effects).ok());
@@ -275,6 +279,78 @@ TEST_F(CoreUntakenGrantTest, UserThatTakesNothingUpIsLateAfter16Grants) {
     h_.Release(other, h_.Get<AcquireResult>(next).acquisition);
     ASSERT_EQ(h_.Pool().out, 1u);
   }
+}
+
+// ---- Looks at waiting processes ------------------------------------------------------------------------------
+
+// A look takes 16 processes: 4 with untaken grants, 2 at the head of each pool, and others in turn.
+Config ShortLooks() {
+  Config config = CoreHarness::DefaultConfig();
+  config.pools[0].cap = 1;
+  config.limits.processes_per_look = 16;
+  return config;
+}
+
+class CoreLookTest : public CoreUntakenGrantTest {
+ protected:
+  CoreLookTest() : CoreUntakenGrantTest(ShortLooks()) {
+    held_ = h_.MustAcquire(holder_, Ask("h"));
+    whole_ = h_.MustAcquire(holder_, Whole());
+  }
+  static AcquireRequest Whole() { return {.pool = "wide", .units = 8}; }
+  // Returns the processes of this step's look.
+  std::set<ChannelId> LookAfter(absl::Duration time) {
+    h_.looked_at.clear();
+    Pass(time);
+    EXPECT_LE(h_.looked_at.size(), 16u);
+    return {h_.looked_at.begin(), h_.looked_at.end()};
+  }
+
+  Peer holder_ = h_.Open(kHolder);
+  AcquireResult held_;
+  AcquireResult whole_;
+};
+
+TEST_F(CoreLookTest, EachWaiterIsLookedAtInItsTurn) {
+  std::set<ChannelId> waiting;
+  for (int i = 0; i < 50; ++i) {
+    Peer peer = OpenTaker();
+    h_.Acquire(peer, i < 40 ? Ask("a") : Whole());
+    waiting.insert(peer.channel);
+  }
+  for (int round = 0; round < 3; ++round) {
+    std::set<ChannelId> looked;
+    for (int i = 0; i < 4; ++i) looked.merge(LookAfter(absl::Milliseconds(250)));
+    EXPECT_EQ(looked, waiting) << "50 processes, of which at least 12 a look";
+  }
+}
+
+TEST_F(CoreLookTest, StoppedWaitersBehindRunningOnesCostNextWaiterOneLimit) {
+  for (int i = 0; i < 30; ++i) {
+    Peer peer = OpenTaker();
+    h_.Acquire(peer, Ask("a"));
+  }
+  std::set<ChannelId> stopped;
+  for (int i = 0; i < 30; ++i) {
+    Peer peer = OpenTaker();
+    h_.Acquire(peer, Whole());
+    stopped.insert(peer.channel);
+  }
+  Peer runs = OpenTaker();
+  const CallId next = h_.Acquire(runs, Whole());
+  h_.Release(holder_, whole_.acquisition);
+  const absl::Time released = h_.now;
+  while (!h_.Answered(next) && h_.now - released < absl::Seconds(10)) {
+    std::vector<ChannelId> seen;
+    for (const ChannelId channel : LookAfter(absl::Milliseconds(5))) {
+      if (stopped.contains(channel)) seen.push_back(channel);
+    }
+    if (seen.empty()) continue;
+    h_.Do([&](Core& core, Effects* effects) { core.ProcessesStopped(h_.now, seen, effects); });
+  }
+  EXPECT_TRUE(Granted(next));
+  // Each later look takes 10 ms, for 12 processes or more.
+  EXPECT_LE(h_.now - released, kPatience + absl::Milliseconds(60));
 }
 
 }  // namespace

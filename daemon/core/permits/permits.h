@@ -105,8 +105,8 @@ class Permits final : public WaitPlace {
   void TakeBackAllOf(StepContext& step, ChannelId channel);
   // A request began to wait: sends its process a page, and looks at waiting processes from now on.
   void BeginWait(StepContext& step, const RequestId& request);
-  // Has the waiting processes looked at.
-  void LookSoon(const StepContext& step);
+  // Has the process, a request of which waits, looked at from now on.
+  void Watch(const StepContext& step, ChannelId channel);
   absl::StatusOr<ReleaseResult> ReleaseAcquisition(StepContext& step, SessionId session, AcquisitionId acquisition,
                                                    LeaseEnd how = LeaseEnd::kReleased);
   void ListPermitRecords(std::vector<RecordKey>* keys) const;
@@ -171,7 +171,15 @@ class Permits final : public WaitPlace {
   void TakeBack(StepContext& step, const RequestId& request, OfferedGrant offer);
   void TakeBackGang(StepContext& step, const RequestId& request, const Gang* gang);
   void ResolveOverdueOffers(StepContext& step);
+  // Has the next processes looked at: those that have not taken a grant up, the first waiters of each pool, and others
+  // in turn.
   void LookAtWaiters(StepContext& step);
+  // Adds the first waiters of each pool.
+  void AddHeads(std::set<ChannelId>* channels) const;
+  // Adds watched processes after those of the last look, up to the limit. Forgets those that wait no longer.
+  void AddOthers(std::set<ChannelId>* channels);
+  // Whether a request of the process would be skipped if the process were stopped.
+  bool MayBeSkipped(ChannelId channel) const;
   void ForgetOffersOf(ChannelId channel);
   // Finds the grants of an earlier broker that are not taken up.
   void RestoreOffers(StepContext& step);
@@ -195,8 +203,12 @@ class Permits final : public WaitPlace {
   std::map<RequestId, OfferedGrant> offers_;
   std::set<std::pair<absl::Time, RequestId>> offers_by_time_;
   absl::flat_hash_map<AcquisitionId, RequestId> offered_;
-  // Time of the next look at waiting processes; InfiniteFuture while no request waits.
+  // Time of the last look at waiting processes, and of the next one; InfiniteFuture while no request waits.
+  absl::Time looked_at_ = absl::InfinitePast();
   absl::Time look_at_ = absl::InfiniteFuture();
+  // Processes with requests that wait, and some whose requests no longer do. The last one that was looked at in turn.
+  std::set<ChannelId> watched_;
+  ChannelId last_looked_;
   Pools pools_;
   absl::flat_hash_map<uint64_t, PermitPool*> pools_by_number_;
   GangTable gangs_;

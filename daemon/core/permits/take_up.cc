@@ -21,10 +21,10 @@ namespace {
 // Longest time that a process may leave a grant untaken while another request waits. A process that runs takes a grant
 // up within a millisecond; a machine under load may delay the process by a few hundred.
 constexpr absl::Duration kTakeUpPatience = absl::Milliseconds(500);
-// Interval between looks at the processes of waiting requests, and the most processes of one look. A look at a process
-// takes the broker some 10 us.
+// Interval between looks at the processes of waiting requests; and after a grant that was not taken up, because the
+// next waiters may be stopped, too.
 constexpr absl::Duration kLookInterval = absl::Milliseconds(250);
-constexpr size_t kMostLooks = 256;
+constexpr absl::Duration kLookIntervalAfterMiss = absl::Milliseconds(10);
 
 }  // namespace
 
@@ -130,6 +130,7 @@ void Permits::TakeBackGang(StepContext& step, const RequestId& request, const Ga
 }
 
 void Permits::TakeBack(StepContext& step, const RequestId& request, OfferedGrant offer) {
+  look_at_ = std::min(look_at_, std::max(step.now, looked_at_ + kLookIntervalAfterMiss));
   if (offer.pool == nullptr) return TakeBackGang(step, request, offer.gang.get());
   PermitTransaction transaction(core_, &step);
   const bool waits = offer.waiter.has_value() && offer.waiter->what.wait;
@@ -186,44 +187,73 @@ void Permits::ForgetOffersOf(ChannelId channel) {
 void Permits::BeginWait(StepContext& step, const RequestId& request) {
   const auto pending = core_.requests.pending().find(request);
   if (pending == core_.requests.pending().end() || !pending->second.takes_up || find_take_up_ == nullptr) return;
-  LookSoon(step);
+  Watch(step, request.channel);
   const Channel& channel = *core_.sessions.table().FindChannel(request.channel);
   if (channel.has_page || !core_.sessions.MayDeliver(channel).ok()) return;
   core_.fences.SendOwnPage(step, request);
 }
 
-void Permits::LookSoon(const StepContext& step) { look_at_ = std::min(look_at_, step.now + kLookInterval); }
+void Permits::Watch(const StepContext& step, ChannelId channel) {
+  watched_.insert(channel);
+  look_at_ = std::min(look_at_, step.now + kLookInterval);
+}
 
 void Permits::LookAtWaiters(StepContext& step) {
   if (look_at_ > step.now) return;
   std::set<ChannelId> channels;
   for (const auto& [since, request] : offers_by_time_) {
-    if (channels.size() == kMostLooks) break;
+    if (channels.size() >= core_.config.limits.processes_per_look / 4) break;
     channels.insert(request.channel);
   }
-  bool waits = false;
-  size_t looked = 0;
-  for (const auto& [name, pool] : pools_) {
-    pool.ForEachWaiter([&](const Waiter& waiter) {
-      const bool looks = !waiter.detached && core_.requests.pending().at(waiter.request).takes_up;
-      waits = waits || looks;
-      if (looks) channels.insert(waiter.request.channel);
-      looked += looks ? 1 : 0;
-      return looked < kMostLooks;
-    });
-  }
-  core_.byte_queue.ForEachProcess([&](ChannelId channel) {
-    waits = true;
-    if (channels.size() < 2 * kMostLooks) channels.insert(channel);
-  });
-  look_at_ = waits ? step.now + kLookInterval : absl::InfiniteFuture();
-  if (!waits) return;
+  AddHeads(&channels);
+  AddOthers(&channels);
+  look_at_ = watched_.empty() ? absl::InfiniteFuture() : step.now + kLookInterval;
+  if (watched_.empty()) return;
+  looked_at_ = step.now;
   core::LookAtProcesses look;
   for (const ChannelId channel : channels) {
     const int32_t pid = core_.sessions.table().FindChannel(channel)->process.pid;
     if (pid > 0) look.processes.push_back({.channel = channel, .pid = pid});
   }
   if (!look.processes.empty()) step.Emit(std::move(look));
+}
+
+void Permits::AddHeads(std::set<ChannelId>* channels) const {
+  const size_t most = core_.config.limits.processes_per_look / 4;
+  const size_t each = std::max<size_t>(most / std::max<size_t>(pools_.size(), 1), 1);
+  for (const auto& [name, pool] : pools_) {
+    size_t visited = 0;
+    pool.ForEachWaiter([&](const Waiter& waiter) {
+      if (!waiter.detached && watched_.contains(waiter.request.channel)) channels->insert(waiter.request.channel);
+      return ++visited < each;
+    });
+  }
+}
+
+void Permits::AddOthers(std::set<ChannelId>* channels) {
+  auto at = watched_.upper_bound(last_looked_);
+  const size_t most = core_.config.limits.processes_per_look;
+  for (size_t left = watched_.size(); left > 0 && channels->size() < most; --left) {
+    if (at == watched_.end()) at = watched_.begin();
+    if (!MayBeSkipped(*at)) {
+      at = watched_.erase(at);
+      continue;
+    }
+    last_looked_ = *at++;
+    channels->insert(last_looked_);
+  }
+}
+
+bool Permits::MayBeSkipped(ChannelId channel) const {
+  const Channel* const found = core_.sessions.table().FindChannel(channel);
+  if (found == nullptr) return false;
+  const std::vector<RequestId> requests = core_.requests.PendingOf(*found);
+  return std::any_of(requests.begin(), requests.end(), [&](const RequestId& request) {
+    const Pending& pending = core_.requests.pending().at(request);
+    if (!pending.takes_up) return false;
+    if (pending.place == &core_.byte_queue) return pending.call || core_.byte_queue.IsInvited(request);
+    return pending.call && pending.place == this;
+  });
 }
 
 void Permits::SkipStopped(StepContext& step, const std::vector<ChannelId>& channels) {
