@@ -119,6 +119,8 @@ absl::Status Supervisor::TakeHandoverState(HandoverState handover_state, UniqueF
   // A new program that failed to come up is replaced by a supervisor that is not newer, without --renew.
   page_.writable().upgrading = options_.renew ? 1 : 0;
   if (options_.renew) upgrade_ = Upgrade::kBroker;
+  // A SIGHUP that the predecessor received may be lost with it.
+  reload_ = true;
   Log("supervisor, pid %d, has taken over from its predecessor", ::getpid());
   return absl::OkStatus();
 }
