@@ -104,12 +104,15 @@ void LastGoodConfig::Store(const std::string& text) {
     spdlog::error("cannot persist the configuration for later brokers: {}", std::string(stored.message()));
 }
 
-std::optional<ConfigMark> LastGoodConfig::AwaitSettled() const {
+std::optional<ConfigMark> LastGoodConfig::AwaitSettled(absl::Duration limit) const {
   ConfigMark before;
-  for (absl::Duration waited; waited < kMaxSettle; waited += kSettle) {
+  absl::Duration seen_same;
+  for (absl::Duration waited; waited < limit; waited += kSettle) {
     const ConfigMark now = MarkConfig(options_);
-    // Without a file `before` is the same. The clock may have been set back since the file was written.
-    if (now == before || absl::Now() - now.written >= kSettle) return now;
+    seen_same = now == before ? seen_same + kSettle : absl::ZeroDuration();
+    // The clock may have been set back since the file was written. A missing file has not changed since 1970.
+    const absl::Duration same = std::max(seen_same, absl::Now() - now.written);
+    if (same >= kSettle && (same >= kSettleOpen || !IsConfigBeingWritten(options_))) return now;
     before = now;
     absl::SleepFor(kSettle);
   }
@@ -117,7 +120,13 @@ std::optional<ConfigMark> LastGoodConfig::AwaitSettled() const {
 }
 
 absl::StatusOr<Settings> LastGoodConfig::Read(const std::optional<ConfigMark>& complete) {
-  BERTH_ASSIGN_OR_RETURN(const std::string text, ReadConfigText(options_, complete));
+  BERTH_ASSIGN_OR_RETURN(const ConfigText file, ReadConfigText(options_, complete));
+  if (file.being_written && !complete.has_value() && absl::Now() - file.mark.written < kSettleOpen) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options_.config, " is being written: a process that changed it less than ", absl::FormatDuration(kSettleOpen),
+        " ago still has it open; reload it once that process has closed it"));
+  }
+  const std::string& text = file.text;
   BERTH_ASSIGN_OR_RETURN(Settings settings, CombineSettings(options_, text, options_.config));
   std::vector<std::string> absent;
   BERTH_RETURN_IF_ERROR(CheckDeviceCaps(settings, devices_, &absent));
@@ -127,6 +136,10 @@ absl::StatusOr<Settings> LastGoodConfig::Read(const std::optional<ConfigMark>& c
         options_.config, " has no settings, and had some before: it may be incomplete; a restart of the daemon accepts "
         "a file without settings"));
   }
+  if (file.being_written) {
+    spdlog::warn("{} is still open for writing; applying its content, which may be incomplete: close the file and "
+                 "reload it after the next change", options_.config);
+  }
   Store(text);
   return settings;
 }
@@ -134,13 +147,14 @@ absl::StatusOr<Settings> LastGoodConfig::Read(const std::optional<ConfigMark>& c
 absl::StatusOr<Settings> LastGoodConfig::ReadToStart() {
   const std::string stored = text_;
   const bool stores = id_ != 0;
-  const std::optional<ConfigMark> complete = AwaitSettled();
+  const absl::Duration limit = stores ? kMaxSettle : kMaxSettleWithoutText;
+  const std::optional<ConfigMark> complete = AwaitSettled(limit);
   absl::StatusOr<Settings> settings = absl::AbortedError("");
   if (complete.has_value()) settings = Read(complete);
-  still_changed_ = absl::IsAborted(settings.status());
-  if (still_changed_) {
-    settings = absl::InvalidArgumentError(absl::StrCat(options_.config, " still changes after ",
-                                                       absl::FormatDuration(kMaxSettle), ": it is not complete"));
+  being_written_ = absl::IsAborted(settings.status());
+  if (being_written_) {
+    settings = absl::InvalidArgumentError(absl::StrCat(options_.config, " is still being written after ",
+                                                       absl::FormatDuration(limit), ": it is not complete"));
   }
   if (!stores && !settings.ok()) return AsConfigurationMistake(settings.status());
   if (!stores) return settings;

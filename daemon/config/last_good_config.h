@@ -34,32 +34,40 @@ bool IsConfigurationMistake(const absl::Status& error);
 // Thread-compatible. AwaitSettled() is thread-safe.
 class LastGoodConfig {
  public:
-  // A file that was written before this time is complete.
+  // A file that no process has open for writing is complete if it was last written before this time.
   static constexpr absl::Duration kSettle = absl::Milliseconds(50);
+  // The same time for a file that a process has open for writing: longer than a save takes. The process may keep the
+  // file open for ever.
+  static constexpr absl::Duration kSettleOpen = absl::Seconds(2);
+  // Longest wait of a broker that can use the text of an earlier broker, while clients wait for it.
   static constexpr absl::Duration kMaxSettle = absl::Seconds(1);
+  // Longest wait of the first broker, which has no such text, and of one attempt of a reload. Longer than kSettleOpen.
+  static constexpr absl::Duration kMaxSettleWithoutText = absl::Seconds(5);
 
   // Takes the text that earlier brokers stored out of `held`. A file that names none of `devices` has a mistake
   // (CheckDeviceCaps()). `fd_store` outlives this.
   LastGoodConfig(Options options, std::vector<DeviceRecord> devices, SupervisorFdStore* fd_store, HeldFds* held);
 
-  // Waits until the file is complete, as far as its times show it, for at most kMaxSettle. An editor that saves in
-  // place truncates the file and then writes it. Returns the complete file's mark; nothing if the file still changes.
-  std::optional<ConfigMark> AwaitSettled() const;
+  // Waits until the file is complete, as far as its times and the kernel's count of its writers show it, for at most
+  // `limit`. An editor that saves in place truncates the file and then writes it. Returns the complete file's mark;
+  // nothing if the file is still being written.
+  std::optional<ConfigMark> AwaitSettled(absl::Duration limit = kMaxSettleWithoutText) const;
   // Reads flags, environment and file, and stores the file's text. A file without any setting, where the stored text
-  // has one, is a mistake: the file is about to be written, or was cut. Logs the devices that the file names and that
-  // are absent for now. Errors: ReadConfigText()'s, kInvalidArgument, CombineSettings()'s, CheckDeviceCaps()'s; the
-  // stored text is then unchanged.
+  // has one, is a mistake: the file is about to be written, or was cut. So is, without `complete`, a file that was
+  // changed within kSettleOpen by a process that still has it open. Logs the devices that the file names and that are
+  // absent for now, and that a file is still open for writing. Errors: ReadConfigText()'s, kInvalidArgument,
+  // CombineSettings()'s, CheckDeviceCaps()'s; the stored text is then unchanged.
   absl::StatusOr<Settings> Read(const std::optional<ConfigMark>& complete = std::nullopt);
-  // Like Read() of the complete file, but uses the stored text of an earlier broker if the file has a mistake or still
-  // changes. Errors: as Read(), if there is no stored text, marked by AsConfigurationMistake().
+  // Like Read() of the complete file, but uses the stored text of an earlier broker if the file has a mistake or is
+  // still being written. Errors: as Read(), if there is no stored text, marked by AsConfigurationMistake().
   absl::StatusOr<Settings> ReadToStart();
   // Returns the settings of the earlier broker, if its file had another text than that of ReadToStart().
   const std::optional<Settings>& earlier() const { return earlier_; }
 
   // The mistake that ReadToStart() ignored; OK for none.
   const absl::Status& mistake() const { return mistake_; }
-  // Whether that was a file that still changed: a reload is due.
-  bool still_changed() const { return still_changed_; }
+  // Whether that was a file that was being written: a reload is due.
+  bool being_written() const { return being_written_; }
 
  private:
   void TakeStored(HeldFds* held);
@@ -74,7 +82,7 @@ class LastGoodConfig {
   UniqueFd file_;
   std::string text_;
   absl::Status mistake_;
-  bool still_changed_ = false;
+  bool being_written_ = false;
   std::optional<Settings> earlier_;
 };
 

@@ -21,6 +21,7 @@
 #include "common/device_score.h"
 #include "common/label.h"
 #include "common/os/file_io.h"
+#include "common/os/file_writers.h"
 #include "common/os/os_error.h"
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
@@ -318,15 +319,18 @@ ConfigMark MarkOf(const struct stat& status) {
           .written = absl::TimeFromTimespec(status.st_mtim)};
 }
 
-// A file's text, and its mark before and after the read.
+UniqueFd OpenConfig(const Options& options) {
+  return UniqueFd(::open(options.config.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+}
+
+// A file's content with its mark before the read, and its mark after the read.
 struct MarkedText {
-  std::string text;
-  ConfigMark before;
+  ConfigText read;
   ConfigMark after;
 };
 
 absl::StatusOr<MarkedText> ReadMarked(const Options& options) {
-  const UniqueFd file(::open(options.config.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const UniqueFd file = OpenConfig(options);
   if (!file) return OsError(absl::StrCat("open ", options.config), errno);
   struct stat status;
   if (::fstat(file.get(), &status) < 0) return OsError(absl::StrCat("fstat ", options.config), errno);
@@ -340,8 +344,11 @@ absl::StatusOr<MarkedText> ReadMarked(const Options& options) {
   }
   BERTH_ASSIGN_OR_RETURN(std::string text, ReadToEnd(file.get(), options.config));
   const ConfigMark before = MarkOf(status);
+  // A writer that comes after this look, and truncates the file at its start, is found by the mark after it.
+  const bool being_written = FindWriters(file.get()) == FileWriters::kSome;
   if (::fstat(file.get(), &status) < 0) return OsError(absl::StrCat("fstat ", options.config), errno);
-  return MarkedText{.text = std::move(text), .before = before, .after = MarkOf(status)};
+  return MarkedText{.read = {.text = std::move(text), .mark = before, .being_written = being_written},
+                    .after = MarkOf(status)};
 }
 
 }  // namespace
@@ -411,15 +418,22 @@ ConfigMark MarkConfig(const Options& options) {
   return ::stat(options.config.c_str(), &status) < 0 ? ConfigMark() : MarkOf(status);
 }
 
-absl::StatusOr<std::string> ReadConfigText(const Options& options, const std::optional<ConfigMark>& complete) {
-  if (options.config.empty()) return "";
+bool IsConfigBeingWritten(const Options& options) {
+  struct stat status;
+  // A FIFO or a device is not opened: that may have an effect.
+  if (::stat(options.config.c_str(), &status) < 0 || !S_ISREG(status.st_mode)) return false;
+  const UniqueFd file = OpenConfig(options);
+  return file && FindWriters(file.get()) == FileWriters::kSome;
+}
+
+absl::StatusOr<ConfigText> ReadConfigText(const Options& options, const std::optional<ConfigMark>& complete) {
+  if (options.config.empty()) return ConfigText();
   for (int reads = 0; reads < kMaxReads; ++reads) {
-    BERTH_ASSIGN_OR_RETURN(const auto read, ReadMarked(options));
-    const auto& [text, before, after] = read;
-    if (complete.has_value() && (before != *complete || after != *complete)) {
+    BERTH_ASSIGN_OR_RETURN(MarkedText marked, ReadMarked(options));
+    if (complete.has_value() && (marked.read.mark != *complete || marked.after != *complete)) {
       return absl::AbortedError(absl::StrCat(options.config, " has changed since it was complete"));
     }
-    if (before == after) return text;
+    if (marked.read.mark == marked.after) return std::move(marked.read);
   }
   return absl::InvalidArgumentError(absl::StrCat(options.config, " changed during each of ", kMaxReads,
                                                  " reads: reload it once it is written"));

@@ -156,12 +156,21 @@ struct ConfigMark {
   friend bool operator==(const ConfigMark&, const ConfigMark&) = default;
 };
 ConfigMark MarkConfig(const Options& options);
+// Returns whether a process has the configuration file open for writing, as far as the kernel reports it.
+bool IsConfigBeingWritten(const Options& options);
 
-// Returns the text of the configuration file; empty if none is configured. Reads again what has changed meanwhile.
-// Errors: those of the system, naming the file; kInvalidArgument for a file that changes during each read; kAborted if
-// the file has another mark than `complete`.
-absl::StatusOr<std::string> ReadConfigText(const Options& options,
-                                           const std::optional<ConfigMark>& complete = std::nullopt);
+// The content of the configuration file; empty if none is configured.
+struct ConfigText {
+  std::string text;
+  ConfigMark mark;
+  // A process had the file open for writing at the end of the read.
+  bool being_written = false;
+};
+
+// Reads the configuration file. Reads again what has changed meanwhile. Errors: those of the system, naming the file;
+// kInvalidArgument for a file that changes during each read; kAborted if the file has another mark than `complete`.
+absl::StatusOr<ConfigText> ReadConfigText(const Options& options,
+                                          const std::optional<ConfigMark>& complete = std::nullopt);
 // Combines flags and a file's text; a flag overrides the file. Limits a user's connections to a part of the total.
 // Notes the environment's cap of gpu-tests, which overrides both, in `origins`. Errors: ParseSettings()'s.
 absl::StatusOr<Settings> CombineSettings(const Options& options, const std::string& text, const std::string& name);

@@ -146,7 +146,7 @@ absl::Status BrokerProcess::Start(const Options& options) {
   BERTH_RETURN_IF_ERROR(Listen());
   BERTH_RETURN_IF_ERROR(fd_store_->Ready());
   attach_->NotifyResumed();
-  if (last_good_config_->still_changed()) BeginReload();
+  if (last_good_config_->being_written()) BeginReload();
   return absl::OkStatus();
 }
 

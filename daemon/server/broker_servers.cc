@@ -235,8 +235,9 @@ void BrokerProcess::Reload() {
     if (complete.has_value()) {
       changes = config_->ReloadMarked(complete);
     } else if (!std::exchange(reported, true)) {
-      spdlog::warn("reload: the configuration file still changes; reading it once it has been the same for {}",
-                   absl::FormatDuration(LastGoodConfig::kSettle));
+      spdlog::warn("reload: the configuration file is still being written; reading it once it has been the same for "
+                   "{}, or {} if it stays open for writing",
+                   absl::FormatDuration(LastGoodConfig::kSettle), absl::FormatDuration(LastGoodConfig::kSettleOpen));
     }
   }
   service::AuditRecord record = {.what = "reload", .outcome = changes.ok() ? reopened : changes.status()};
