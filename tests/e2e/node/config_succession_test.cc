@@ -1,9 +1,11 @@
 // The configuration file around the deaths and upgrades of the daemon's processes: a SIGHUP that arrives meanwhile
-// takes effect.
+// takes effect, and an unusable file changes nothing.
 //
 // BERTH_FAULT_SEED seeds the moments.
 
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "berth/v1/admin.pb.h"
@@ -66,6 +69,16 @@ class ConfigSuccessionTest : public ::testing::Test {
     daemon_.GetNode();
     daemon_.inspector().UpgradeNode().status().IgnoreError();
   }
+  // Counts the records of the audit log with both texts.
+  int CountAudited(const std::string& one, const std::string& other) const {
+    std::ifstream file(absl::StrCat(daemon_.folder(), "/state/audit.jsonl"));
+    int count = 0;
+    for (std::string line; std::getline(file, line);) {
+      count += absl::StrContains(line, one) && absl::StrContains(line, other) ? 1 : 0;
+    }
+    return count;
+  }
+
   int cap_ = 4;
   Installed installed_;
   TestDaemon daemon_;
@@ -145,6 +158,45 @@ TEST_F(ConfigSuccessionTest, SignalDuringFailedUpgradeTakesEffect) {
   Hup();
   ::kill(supervisor, SIGCONT);
   daemon_.AwaitSupervisorAfter(supervisor);
+  EXPECT_TRUE(CapFollows());
+}
+
+TEST_F(ConfigSuccessionTest, UnusableFileChangesNothing) {
+  const std::string path = daemon_.config_path();
+  const std::vector<std::pair<const char*, std::function<void()>>> files = {
+      {"empty", [&] { std::ofstream(path, std::ios::trunc).flush(); }},
+      {"NULs", [&] { std::ofstream(path) << std::string(4096, '\0'); }},
+      {"a folder", [&] { ::mkdir(path.c_str(), 0700); }},
+      {"a FIFO", [&] { ::mkfifo(path.c_str(), 0600); }},
+      {"endless", [&] { fs::create_symlink("/dev/zero", path); }}};
+  // Each makes the daemon read the file, and waits for the record of the mistake.
+  const auto expect = [this](const char* what, const char* with, const std::function<void()>& happen) {
+    const int before = CountAudited(what, with);
+    happen();
+    EXPECT_TRUE(Eventually([&] { return CountAudited(what, with) > before; })) << what;
+  };
+  const std::vector<std::pair<const char*, std::function<void()>>> moments = {
+      {"SIGHUP", [&] { expect("\"reload\"", "refused", [this] { Hup(); }); }},
+      {"the broker's death", [&] { expect("\"keep_config\"", "cause", [this] { daemon_.KillBroker(); }); }},
+      {"the supervisor's death", [&] { expect("\"reload\"", "refused", [this] { daemon_.KillSupervisor(); }); }},
+      {"an upgrade", [&] {
+         installed_.Install();
+         expect("\"keep_config\"", "cause", [this] { Upgrade(); });
+       }}};
+  for (const auto& [file, make] : files) {
+    for (const auto& [moment, happen] : moments) {
+      SCOPED_TRACE(absl::StrCat(file, " at ", moment));
+      fs::remove(path);
+      make();
+      daemon_.GetNode();
+      happen();
+      EXPECT_EQ(Value("pools.b.cap"), "4");
+      EXPECT_EQ(Value("tenants.permits"), "7");
+    }
+  }
+  fs::remove(path);
+  ChangeCap();
+  Hup();
   EXPECT_TRUE(CapFollows());
 }
 
