@@ -66,8 +66,8 @@ struct Limits {
   uint64_t waiters_per_pool = 20'480;
   uint64_t operator_waiters_per_pool = 1'024;
   // Waiting processes of one look at their states: a quarter each for those with untaken grants, and for the first
-  // waiters of the pools; the rest for others in turn. A look at a process takes the broker some 10 us.
-  uint64_t processes_per_look = 512;
+  // waiters of the pools; the rest for others in turn. A look at a process takes the broker some 20 us.
+  uint64_t processes_per_look = 256;
   // The fd of each block is open three times (supervisor, broker, importer), so blocks are the first to reach the fd
   // limit.
   uint64_t blocks = 20'480;

@@ -25,7 +25,7 @@
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
 #include "common/version.h"
-#include "common/os/process_state.h"
+#include "daemon/base/halted_processes.h"
 #include "daemon/base/program_check.h"
 #include "daemon/base/stderr_log.h"
 #include "daemon/core/types/effects.h"
@@ -286,8 +286,9 @@ void BrokerProcess::OnWake() {
     std::swap(look, look_);
   }
   std::vector<ChannelId> stopped;
+  HaltedProcesses halted;
   for (const core::LookAtProcesses::Process& process : look.processes) {
-    if (IsStopped(process.pid)) stopped.push_back(process.channel);
+    if (halted.Has(process.pid)) stopped.push_back(process.channel);
   }
   if (stopped.empty()) return;
   broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {

@@ -1,4 +1,4 @@
-// Cgroup: a control group of the unified hierarchy, for tests of processes in it.
+// Cgroup: a control group, for tests of processes in it.
 
 #ifndef TESTS_SUPPORT_CGROUP_H_
 #define TESTS_SUPPORT_CGROUP_H_
@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -22,12 +23,14 @@ namespace berth::testing {
 // Removed with the object, once its processes have ended.
 class Cgroup {
  public:
-  // Empty where none can be created.
-  explicit Cgroup(const std::string& name) {
+  // In the unified hierarchy, or in that of a controller of its own (cgroup v1). Empty where none can be created.
+  explicit Cgroup(const std::string& name, const std::string& controller = "") {
     std::ifstream mounts("/proc/self/mounts");
     for (std::string line; std::getline(mounts, line);) {
       const std::vector<std::string> fields = absl::StrSplit(line, ' ');
-      if (fields.size() < 3 || fields[2] != "cgroup2") continue;
+      if (fields.size() < 4 || fields[2] != (controller.empty() ? "cgroup2" : "cgroup")) continue;
+      const std::vector<std::string> options = absl::StrSplit(fields[3], ',');
+      if (!controller.empty() && std::find(options.begin(), options.end(), controller) == options.end()) continue;
       const std::string path = absl::StrCat(fields[1], "/", name, "-", ::getpid());
       if (::mkdir(path.c_str(), 0755) == 0) path_ = path;
       return;

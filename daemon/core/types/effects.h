@@ -119,7 +119,7 @@ struct ModuleWork {
   ModuleRecord record;
 };
 
-// Requests wait: find out which of these processes are stopped, and report them by Core::ProcessesStopped().
+// Requests wait: find out which of these processes are stopped or frozen, and report them by Core::ProcessesStopped().
 struct LookAtProcesses {
   struct Process {
     ChannelId channel;

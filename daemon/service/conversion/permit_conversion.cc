@@ -19,7 +19,7 @@
 #include "berth/v1/resources.pb.h"
 #include "common/label.h"
 #include "common/status_macros.h"
-#include "common/os/process_state.h"
+#include "daemon/base/halted_processes.h"
 #include "daemon/broker/node_clock.h"
 #include "daemon/service/conversion/conversion.h"
 #include "daemon/service/conversion/placement_conversion.h"
@@ -265,10 +265,11 @@ void ToProto(const core::PermitView& view, v1::Permit* out) {
 
 void MarkStopped(google::protobuf::RepeatedPtrField<v1::Permit>* permits) {
   absl::flat_hash_map<int32_t, bool> looked;
+  HaltedProcesses halted;
   for (v1::Permit& permit : *permits) {
     const auto [at, fresh] = looked.try_emplace(permit.process().pid(), false);
     if (fresh && looked.size() > kMostLooks) return;
-    if (fresh) at->second = IsStopped(at->first);
+    if (fresh) at->second = halted.Has(at->first);
     permit.set_stopped(at->second);
   }
 }

@@ -9,6 +9,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -43,7 +44,8 @@ namespace {
 
 // How a waiter comes to a halt.
 struct Halt {
-  enum class By { kSignal, kDebugger, kFreezer };
+  // The freezer of cgroups, and that of cgroup v1.
+  enum class By { kSignal, kDebugger, kFreezer, kOldFreezer };
   int signal = 0;
   bool group = false;
   By by = By::kSignal;
@@ -87,8 +89,9 @@ constexpr Case kCases[] = {{"Stop", kRun, kStop},
                            {"ExecDebugger", "\"$0\" run --quiet --exec -- /bin/echo ran", {.by = Halt::By::kDebugger}},
                            {"HolderProcessDebugger", kAcquire, {.by = Halt::By::kDebugger}},
                            {"Tracer", kRun, {.by = Halt::By::kDebugger, .all_threads = false}}};
-// The state of a frozen process is that of one that sleeps.
+// The state of a frozen process is that of one that sleeps; its cgroup reports the difference.
 constexpr Case kFrozenCases[] = {{"Frozen", kRun, {.by = Halt::By::kFreezer}},
+                                 {"OldFrozen", kRun, {.by = Halt::By::kOldFreezer}},
                                  {"GangFrozen", "\"$0\" run --quiet --gpus 1 -- echo ran", {.by = Halt::By::kFreezer}},
                                  {"HolderProcessFrozen", kAcquire, {.by = Halt::By::kFreezer}}};
 
@@ -121,24 +124,30 @@ class Debugger {
   std::set<pid_t> threads_;
 };
 
-// Freezes a process in a control group of its own.
+// Freezes processes in a control group of their own.
 class Freezer {
  public:
-  explicit Freezer(pid_t pid) : cgroup_("berth-frozen") {
-    if (!cgroup_.path().empty()) Write("cgroup.procs", absl::StrCat(pid));
-  }
+  // `old`: of cgroup v1.
+  explicit Freezer(bool old) : old_(old), cgroup_("berth-frozen", old ? "freezer" : "") {}
   ~Freezer() { Thaw(); }
+  void Add(pid_t pid) {
+    if (works()) Write("cgroup.procs", absl::StrCat(pid));
+  }
   // Whether this machine can freeze.
-  bool works() const { return !cgroup_.path().empty() && std::filesystem::exists(cgroup_.path() + "/cgroup.freeze"); }
+  bool works() const {
+    return !cgroup_.path().empty() &&
+           std::filesystem::exists(cgroup_.path() + (old_ ? "/freezer.state" : "/cgroup.freeze"));
+  }
   void Freeze() {
-    Write("cgroup.freeze", "1");
+    old_ ? Write("freezer.state", "FROZEN") : Write("cgroup.freeze", "1");
     ASSERT_TRUE(Eventually([this] {
-      std::ifstream file(cgroup_.path() + "/cgroup.events");
-      return absl::StrContains(std::string(std::istreambuf_iterator<char>(file), {}), "frozen 1");
+      std::ifstream file(cgroup_.path() + (old_ ? "/freezer.state" : "/cgroup.events"));
+      const std::string state(std::istreambuf_iterator<char>(file), {});
+      return absl::StrContains(state, old_ ? "FROZEN" : "frozen 1");
     }));
   }
   void Thaw() {
-    if (works()) Write("cgroup.freeze", "0");
+    if (works()) old_ ? Write("freezer.state", "THAWED") : Write("cgroup.freeze", "0");
   }
 
  private:
@@ -146,6 +155,7 @@ class Freezer {
     std::ofstream(absl::StrCat(cgroup_.path(), "/", name)) << text << std::flush;
   }
 
+  const bool old_;
   Cgroup cgroup_;
 };
 
@@ -229,9 +239,12 @@ TEST_P(HaltTest, NextWaiterIsServedAndStoppedOneKeepsPlace) {
   Job job(daemon_, how.command);
   ASSERT_TRUE(WaitersBecome(1));
   job.set_waiter(Waiters()[0].process().pid());
-  if (halt.by == Halt::By::kFreezer && !freezer.emplace(job.waiter()).works()) {
-    job.Signal(SIGKILL, /*group=*/false);
-    GTEST_SKIP() << "this machine has no writable control group that freezes";
+  if (halt.by == Halt::By::kFreezer || halt.by == Halt::By::kOldFreezer) {
+    if (!freezer.emplace(halt.by == Halt::By::kOldFreezer).works()) {
+      job.Signal(SIGKILL, /*group=*/false);
+      GTEST_SKIP() << "this machine has no writable control group that freezes";
+    }
+    freezer->Add(job.waiter());
   }
   next.SendLine("acquire p");
   ASSERT_TRUE(WaitersBecome(2));
@@ -243,6 +256,7 @@ TEST_P(HaltTest, NextWaiterIsServedAndStoppedOneKeepsPlace) {
       ASSERT_EQ(debugger.Attach(job.waiter(), halt.all_threads), 0) << ::strerror(errno);
       break;
     case Halt::By::kFreezer:
+    case Halt::By::kOldFreezer:
       freezer->Freeze();
       break;
   }
@@ -275,8 +289,11 @@ INSTANTIATE_TEST_SUITE_P(Halts, HaltTest,
                            return absl::StrCat(std::get<0>(info.param).name, seen ? "Seen" : "Unseen");
                          });
 INSTANTIATE_TEST_SUITE_P(Frozen, HaltTest,
-                         ::testing::Combine(::testing::ValuesIn(kFrozenCases), ::testing::Values(false)),
-                         [](const auto& info) { return std::get<0>(info.param).name; });
+                         ::testing::Combine(::testing::ValuesIn(kFrozenCases), ::testing::Bool()),
+                         [](const auto& info) {
+                           const bool seen = std::get<1>(info.param);
+                           return absl::StrCat(std::get<0>(info.param).name, seen ? "Seen" : "Unseen");
+                         });
 
 TEST_F(StoppedWaitersTest, WaiterLeavesQueueBeforeTerminalStopsIt) {
   Actor holder(daemon_), next(daemon_);
@@ -423,6 +440,37 @@ TEST_F(StoppedWaitersTest, HundredStoppedWaitersCostNoMoreThanOne) {
   for (const Subprocess& process : stopped) process.Signal(SIGCONT);
   next.Do("release p");
   for (Subprocess& process : stopped) EXPECT_EQ(process.Wait(), 0);
+  next.Quit();
+  holder.Quit();
+}
+
+TEST_F(StoppedWaitersTest, FrozenWaitersAreSkippedTogether) {
+  Freezer freezer(/*old=*/false);
+  if (!freezer.works()) GTEST_SKIP() << "this machine has no writable control group that freezes";
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  std::vector<Subprocess> frozen;
+  const uint64_t count = GateOrSoak(12, 100);
+  for (uint64_t i = 0; i < count; ++i) {
+    frozen.push_back(berth_.Start({"run", "--quiet", "--", "/bin/true"}));
+    ASSERT_TRUE(WaitersBecome(i + 1));
+    freezer.Add(frozen.back().pid());
+  }
+  Actor next(daemon_);
+  next.SendLine("acquire p");
+  ASSERT_TRUE(WaitersBecome(count + 1));
+  freezer.Freeze();
+  // No grant is needed to find them.
+  EXPECT_TRUE(Eventually([&] {
+    const std::vector<v1::Waiter> waiters = Waiters();
+    return std::count_if(waiters.begin(), waiters.end(), [](const v1::Waiter& waiter) { return waiter.stopped(); }) ==
+           static_cast<int64_t>(count);
+  }));
+  holder.Do("release p");
+  EXPECT_TRUE(Ok(next.Answer()));
+  freezer.Thaw();
+  next.Do("release p");
+  for (Subprocess& process : frozen) EXPECT_EQ(process.Wait(), 0);
   next.Quit();
   holder.Quit();
 }
