@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -50,12 +51,14 @@ class Node : public ::testing::Test {
   }
   // A broker whose supervisor is killed would go on.
   void TearDown() override {
-    if (daemon_.has_value() && !daemon_->IsGone()) {
-      daemon_->Signal(SIGCONT);
-      daemon_->Signal(SIGTERM);
-      EXPECT_EQ(daemon_->Wait(), 0);
-    }
+    StopDaemon();
     fs::remove_all(parent_);
+  }
+  void StopDaemon() {
+    if (!daemon_.has_value() || daemon_->IsGone()) return;
+    daemon_->Signal(SIGCONT);
+    daemon_->Signal(SIGTERM);
+    EXPECT_EQ(daemon_->Wait(), 0);
   }
 
   // Starts a daemon in `folder`, with its state and its configuration beside it.
@@ -138,6 +141,98 @@ TEST_P(AnyFolderTest, IsServedAndReached) {
   const auto [mistaken, text] = Run(folder_, {"config", "reload"});
   EXPECT_EQ(mistaken, 1) << text;
   EXPECT_FALSE(absl::StrContains(text, "UTF-8")) << text;
+}
+
+class OddFolderTest : public Node {
+ protected:
+  // The user of a daemon of their own, where the test is root's.
+  static constexpr uid_t kUser = 65533;
+
+  // Starts one of the two programs as a user that has a runtime folder, in `parent_`.
+  Subprocess StartOfUser(const std::string& program, const std::string& runtime, std::vector<std::string> words) const {
+    // Every user may read the copy.
+    const std::string copy = absl::StrCat(parent_, "/", program.substr(program.rfind('/') + 1));
+    if (!fs::exists(copy)) fs::copy_file(fs::canonical(ProgramPath(program)), copy);
+    std::vector<std::string> argv = {"/bin/sh", "-c", "cd \"$0\" && exec \"$@\" 2>&1", parent_};
+    if (IsRoot()) {
+      const std::string user = absl::StrCat(kUser);
+      argv.insert(argv.end(), {"setpriv", "--reuid", user, "--regid", user, "--clear-groups"});
+    }
+    argv.push_back(copy);
+    argv.insert(argv.end(), words.begin(), words.end());
+    return Subprocess::Start({.argv = argv,
+                              .environment = {"BERTH_SESSION", "BERTH_FOLDER", "BERTH_STATE",
+                                              absl::StrCat("XDG_RUNTIME_DIR=", runtime)},
+                              .of_operator = true});
+  }
+  std::string MakeRuntimeFolder(const std::string& name) const {
+    std::string runtime = absl::StrCat(parent_, "/", name);
+    fs::create_directories(runtime);
+    fs::permissions(runtime, fs::perms(0700));
+    if (IsRoot()) EXPECT_EQ(::chown(runtime.c_str(), kUser, kUser), 0);
+    return runtime;
+  }
+};
+
+TEST_F(OddFolderTest, EveryByteOfPathIsServedAndReached) {
+  constexpr int kEach = 60;
+  for (int first = 1; first < 256; first += kEach) {
+    SCOPED_TRACE(first);
+    std::string name = "b";
+    for (int byte = first; byte < std::min(first + kEach, 256); ++byte) {
+      if (byte != '/') name.push_back(static_cast<char>(byte));
+    }
+    ASSERT_NO_FATAL_FAILURE(StartDaemon(absl::StrCat(parent_, "/", name)));
+    const auto [code, text] = Run(folder_, {"run", "--pool", "one", "--", "true"});
+    EXPECT_EQ(code, 0) << text;
+    EXPECT_TRUE(Ok(Session::Open({.folder = folder_, .always_new = true})));
+    Subprocess named = Subprocess::Start({.argv = {ProgramPath("client/cli/berth"), "--folder=" + folder_, "permits"},
+                                          .environment = {"BERTH_SESSION", "BERTH_FOLDER"}});
+    named.ReadAll();
+    EXPECT_EQ(named.Wait(), 0);
+    StopDaemon();
+  }
+}
+
+TEST_F(OddFolderTest, LeadingDashIsServedAndReached) {
+  for (const std::string& folder : {std::string("-d"), std::string("--pool")}) {
+    SCOPED_TRACE(folder);
+    const std::string runtime = MakeRuntimeFolder(folder);
+    daemon_.emplace(StartOfUser("daemon/berthd", "", {absl::StrCat("--folder=", folder), "--backend=host"}));
+    ASSERT_TRUE(Eventually([&] { return daemon_->IsGone() || fs::exists(runtime + "/admin-attach.sock"); }));
+    ASSERT_FALSE(daemon_->IsGone()) << daemon_->ReadAll();
+    Subprocess command = StartOfUser("client/cli/berth", "", {absl::StrCat("--folder=", folder), "permits"});
+    const std::string said = command.ReadAll();
+    EXPECT_EQ(command.Wait(), 0) << said;
+    StopDaemon();
+  }
+}
+
+TEST_F(OddFolderTest, OddRuntimeFolderIsServedAndReached) {
+  if (fs::exists("/run/berth/berthd.sock")) GTEST_SKIP() << "this machine's own daemon comes first";
+  for (const std::string& name : {std::string(" a  b"), std::string("feature%2Ffix%"), std::string("a?b#c"),
+                                  std::string("a\nb"), std::string("n\xff\xfe"), std::string("-a")}) {
+    SCOPED_TRACE(name);
+    const std::string runtime = MakeRuntimeFolder(name);
+    daemon_.emplace(StartOfUser("daemon/berthd", runtime, {"--backend=host"}));
+    ASSERT_TRUE(Eventually([&] { return daemon_->IsGone() || fs::exists(runtime + "/berth/admin-attach.sock"); }));
+    ASSERT_FALSE(daemon_->IsGone()) << daemon_->ReadAll();
+    for (const char* const verb : {"permits", "health"}) {
+      Subprocess command = StartOfUser("client/cli/berth", runtime, {verb});
+      const std::string said = command.ReadAll();
+      EXPECT_EQ(command.Wait(), 0) << verb << ": " << said;
+    }
+    StopDaemon();
+  }
+  const std::string too_long = MakeRuntimeFolder(std::string(150, 'x'));
+  Subprocess daemon = StartOfUser("daemon/berthd", too_long, {"--backend=host"});
+  std::string said = daemon.ReadAll();
+  EXPECT_EQ(daemon.Wait(), 1) << said;
+  EXPECT_TRUE(absl::StrContains(said, "expected an absolute path of at most 89")) << said;
+  Subprocess command = StartOfUser("client/cli/berth", too_long, {"permits"});
+  said = command.ReadAll();
+  EXPECT_NE(command.Wait(), 0) << said;
+  EXPECT_TRUE(absl::StrContains(said, "limit 107; name the folder by a shorter path")) << said;
 }
 
 class LongFolderTest : public Node {
