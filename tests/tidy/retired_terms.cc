@@ -63,7 +63,6 @@ const std::vector<Unchanged>& UnchangedTexts() {
       {"", "BERTH_PERMIT_KEEPER"},
       {"", "\"keeper\""},
       {"docs/guides/ci.md", "\"keeper\":"},
-      {"client/cli/run/holder_process.cc", "berth-keeper-verdict"},
       {"tests/runners/limits_test.cc", "json[\"keeper\"]"},
       {"tests/e2e/permits/lease_ends_test.cc", "keeper"},
       {"common/error.cc", "berth/figure/"},

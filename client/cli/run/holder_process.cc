@@ -7,19 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 #include <berth/permit.h>
@@ -31,6 +28,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/cli/run/permit_notice.h"
 #include "client/cli/run/signal_relay.h"
 #include "client/sdk/transport/environment.h"
@@ -56,8 +54,6 @@ constexpr absl::Duration kPausePatience = absl::Seconds(1);
 // Maximum size of a report, which contains an environment.
 constexpr size_t kMaxReportBytes = 128 << 10;
 constexpr char kKeepOption[] = "--keep=";
-// Name of the holder process's memfd. At its end it writes there why its permit ended early.
-constexpr char kVerdictName[] = "berth-keeper-verdict";
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path);
@@ -90,7 +86,8 @@ std::optional<std::string> ValueIn(const std::vector<std::string>& entries, absl
 
 // Closes all inherited fds that the holder process does not need. Another process may wait for them to be closed.
 void CloseInherited(const HolderTask& task) {
-  std::vector<int> needed = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, task.owner, task.report};
+  std::vector<int> needed = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, task.owner, task.report,
+                             task.verdict};
   // The owner may have opened other files under these numbers since.
   const auto session = internal::SessionNameFromEnvironment();
   if (session.ok() && session->has_value() && internal::HasInherited(**session)) {
@@ -117,16 +114,13 @@ void Detach(bool say) {
   [[maybe_unused]] const int moved = ::chdir("/");
 }
 
-// Opens the verdict of a running holder process, to be read at its end; none if it is not found.
-UniqueFd OpenVerdict(pid_t holder) {
-  const std::string fds = absl::StrCat("/proc/", holder, "/fd");
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(fds, error)) {
-    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
-    if (!absl::StartsWith(target, absl::StrCat("/memfd:", kVerdictName))) continue;
-    return UniqueFd(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
-  }
-  return UniqueFd();
+// Opens the verdict of a running holder process, to be read at its end. `argument` has its task; none if it is of
+// another version.
+UniqueFd OpenVerdict(pid_t holder, absl::string_view argument) {
+  const absl::StatusOr<HolderTask> task = ParseHolderTask(absl::StripPrefix(argument, kKeepOption));
+  if (!task.ok()) return UniqueFd();
+  const std::string path = absl::StrCat("/proc/", holder, "/fd/", task->verdict);
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
 // Cancels when the owner ends, or when the starting process ends before it has passed the report on. Until then a wait
@@ -278,16 +272,16 @@ void Send(int report, const HolderReport& what) {
 absl::StatusOr<HolderTask> ParseHolderTask(absl::string_view text) {
   const std::vector<std::string> parts = absl::StrSplit(text, ',');
   HolderTask task;
-  if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &task.owner) ||
-      !absl::SimpleAtoi(parts[1], &task.report)) {
+  if (parts.size() != 4 || !absl::SimpleAtoi(parts[0], &task.owner) || !absl::SimpleAtoi(parts[1], &task.report) ||
+      !absl::SimpleAtoi(parts[2], &task.verdict)) {
     return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a holder process's task"));
   }
-  task.token = parts[2];
+  task.token = parts[3];
   return task;
 }
 
 std::string FormatHolderTask(const HolderTask& task) {
-  return absl::StrCat(task.owner, ",", task.report, ",", task.token);
+  return absl::StrCat(task.owner, ",", task.report, ",", task.verdict, ",", task.token);
 }
 
 std::string FormatHolderReport(const HolderReport& report) {
@@ -340,14 +334,11 @@ ExitStatus RunHolderProcess(const Globals& globals, const PermitRequest& asked, 
     ::syscall(SYS_pidfd_send_signal, owner, signal, nullptr, 0);
   });
   request.on_event = [notice](const PermitEvent& event) { notice->Take(event); };
-  const UniqueFd verdict(::memfd_create(kVerdictName, MFD_CLOEXEC));
-  const int no_verdict = errno;
   ::prctl(PR_SET_NAME, "berth-holder");
   const auto fail = [&](const ExitStatus& end) {
     Send(task.report, {.code = end.code, .reason = std::string(end.not_run)});
     return end;
   };
-  if (!verdict) return fail(FailedToAcquire(OsError("memfd_create", no_verdict), request));
   const absl::StatusOr<std::unique_ptr<SignalRelay>> relay = SignalRelay::Start();
   if (!relay.ok()) return fail(FailedToAcquire(relay.status(), request));
   Cancellation& cancellation = (*relay)->cancellation();
@@ -383,7 +374,8 @@ ExitStatus RunHolderProcess(const Globals& globals, const PermitRequest& asked, 
   std::string why = ended.has_value() ? Describe(*ended) : "";
   // A daemon that does not know the session reports this to the first caller, which may be this release.
   if (why.empty() && absl::IsUnauthenticated(released)) why = Describe({.reason = EndReason::kNotResumed});
-  [[maybe_unused]] const ssize_t written = ::write(verdict.get(), why.data(), why.size());
+  // Without a release that reads it, the pipe has no reader.
+  [[maybe_unused]] const ssize_t written = WriteWithoutBlocking(task.verdict, why.data(), why.size());
   if (!(*session)->joined()) (*session)->End(kEndPatience).IgnoreError();
   return {};
 }
@@ -415,11 +407,11 @@ absl::StatusOr<FoundHolder> FindHolder(absl::string_view value) {
   // the read fails.
   const std::vector<std::string> arguments =
       absl::StrSplit(ReadFile(absl::StrCat("/proc/", found.pid, "/cmdline")), '\0');
-  const bool ours = std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+  const auto ours = std::find_if(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return absl::StartsWith(argument, kKeepOption) && absl::EndsWith(argument, "," + words[1]);
   });
-  if (!ours) return gone;
-  found.verdict = OpenVerdict(found.pid);
+  if (ours == arguments.end()) return gone;
+  found.verdict = OpenVerdict(found.pid, *ours);
   found.environment =
       absl::StrSplit(ReadFile(absl::StrCat("/proc/", found.pid, "/environ")), '\0', absl::SkipEmpty());
   return found;

@@ -29,13 +29,16 @@ namespace berth::cli {
 // the environment variables that the acquire has set.
 inline constexpr char kHolderVariable[] = "BERTH_PERMIT_KEEPER";
 
-// The task on a holder process's command line: `berth acquire --keep=<owner's pidfd>,<socket>,<token>`.
+// The task on a holder process's command line: `berth acquire --keep=<owner's pidfd>,<socket>,<pipe>,<token>`.
 struct HolderTask {
   // Readable when the owner has ended.
   int owner = -1;
   // SEQPACKET socket to the `berth acquire` that started the holder process. Carries the report to it, and its
   // HolderMessages.
   int report = -1;
+  // The write end of a pipe. At its end the holder process writes there why its permit ended early. RLIMIT_FSIZE limits
+  // even memory files, but no pipe.
+  int verdict = -1;
   // Identifies the holder process, together with its pid.
   std::string token;
 };
@@ -94,7 +97,8 @@ ExitStatus RunHolderProcess(const Globals& globals, const PermitRequest& request
 struct FoundHolder {
   pid_t pid = 0;
   UniqueFd pidfd;
-  // At the end, contains the reason if the permit ended before its release; otherwise empty.
+  // The read end of HolderTask::verdict, non-blocking. At the end, contains the reason if the permit ended before its
+  // release; otherwise empty.
   UniqueFd verdict;
   // The environment that the holder process was started with: the owner's environment before the permit.
   std::vector<std::string> environment;

@@ -13,12 +13,13 @@ namespace {
 
 TEST(HolderProcessTest, TaskIsParsedAsFormatted) {
   const absl::StatusOr<HolderTask> task =
-      ParseHolderTask(FormatHolderTask({.owner = 7, .report = 9, .token = "ab12"}));
+      ParseHolderTask(FormatHolderTask({.owner = 7, .report = 9, .verdict = 11, .token = "ab12"}));
   ASSERT_TRUE(task.ok()) << task.status();
   EXPECT_EQ(task->owner, 7);
   EXPECT_EQ(task->report, 9);
+  EXPECT_EQ(task->verdict, 11);
   EXPECT_EQ(task->token, "ab12");
-  for (const char* const text : {"", "7", "7,9", "x,9,t", "7,y,t", "7,9,t,u"}) {
+  for (const char* const text : {"", "7", "7,9", "7,9,t", "x,9,8,t", "7,y,8,t", "7,9,z,t", "7,9,8,t,u"}) {
     EXPECT_FALSE(ParseHolderTask(text).ok()) << text;
   }
 }
@@ -66,7 +67,7 @@ TEST(HolderProcessTest, OwnerProcessNeedsFullIdentity) {
 TEST(HolderProcessTest, ProcessOfAnotherUserIsNoOwnerProcess) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root: starts a process of another user";
   for (const bool another : {false, true}) {
-    std::vector<std::string> command = {"sh", "-c", "kill -STOP $$", "--keep=7,9,ab"};
+    std::vector<std::string> command = {"sh", "-c", "kill -STOP $$", "--keep=7,9,11,ab"};
     if (another) command.insert(command.begin(), {"setpriv", "--reuid=7001", "--clear-groups"});
     const absl::StatusOr<pid_t> child = SpawnCommand(command, EnvironmentWith({}), {.signals = ReadSignalSettings()});
     ASSERT_TRUE(child.ok()) << child.status();

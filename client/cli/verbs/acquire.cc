@@ -87,6 +87,10 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label, c
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) return OsError("socketpair", errno);
   StartedHolder holder = {.report = UniqueFd(ends[0])};
   const UniqueFd theirs(ends[1]);
+  // `berth release` opens the other end of the pipe again, through the holder process's folder in /proc.
+  if (::pipe2(ends, O_CLOEXEC) < 0) return OsError("pipe2", errno);
+  const UniqueFd unread(ends[0]);
+  const UniqueFd verdict(ends[1]);
   std::ifstream file("/proc/self/cmdline");
   if (!file) return LocalError("`berth acquire` needs a mounted /proc: /proc/self/cmdline", errno);
   const std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -98,6 +102,7 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label, c
   if (!label.empty()) words.push_back("--label=" + label);
   words.push_back(absl::StrCat("--keep=", FormatHolderTask({.owner = owner,
                                                             .report = theirs.get(),
+                                                            .verdict = verdict.get(),
                                                             .token = absl::StrCat(absl::Hex(RandomId()))})));
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -109,8 +114,7 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label, c
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   // Duplicated onto itself, so that it is inherited.
-  ::posix_spawn_file_actions_adddup2(&actions, owner, owner);
-  ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), theirs.get());
+  for (const int fd : {owner, theirs.get(), verdict.get()}) ::posix_spawn_file_actions_adddup2(&actions, fd, fd);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   // A release ends the holder process by SIGTERM, even if the owner ignores and blocks this signal.
@@ -229,7 +233,7 @@ ExitStatus Release(bool shell) {
   const absl::StatusOr<FoundHolder> holder = FindHolder(value);
   absl::Status ended = holder.ok() ? EndHolder(*holder) : holder.status();
   std::string why(kMaxVerdictBytes, '\0');
-  const ssize_t got = ended.ok() ? ::pread(holder->verdict.get(), why.data(), why.size(), 0) : 0;
+  const ssize_t got = ended.ok() ? ::read(holder->verdict.get(), why.data(), why.size()) : 0;
   why.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   if (!why.empty()) ended = absl::AbortedError(absl::StrCat("the permit ended before its release: ", why));
   if (shell) {
