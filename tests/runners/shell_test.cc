@@ -201,6 +201,27 @@ TEST_P(ShellTest, ReleaseWithoutHolderKeepsFolder) {
   shell.Wait();
 }
 
+TEST_P(ShellTest, ReleaseByAnotherUserNamesUserOfHolder) {
+  if (!OtherUser().has_value()) GTEST_SKIP() << "needs clients of another user";
+  Subprocess shell = StartShell();
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kAcquire, "echo $?")), "0");
+  const std::string holder = RunLine(shell, "echo $BERTH_PERMIT_KEEPER");
+  Subprocess release = Subprocess::Start({.argv = {"/bin/sh", "-c", "\"$0\" release --shell 2>&1; echo $?",
+                                                   ProgramPath("client/cli/berth")},
+                                          .environment = {"BERTH_PERMIT_KEEPER=" + holder},
+                                          .of_operator = true});
+  const std::vector<std::string> words = absl::StrSplit(holder, ' ');
+  EXPECT_EQ(release.ReadAll(),
+            absl::StrCat("berth: the permit's holder process ", words[0], " belongs to uid ", *OtherUser(),
+                         ", and this is uid ", ::getuid(), ": run `berth release` as uid ", *OtherUser(),
+                         "\n(exit 1)\n1\n"));
+  release.Wait();
+  EXPECT_EQ(daemon_.TakeAccounts().permits, 1u);
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kRelease, "echo $?")), "0");
+  shell.CloseInput();
+  shell.Wait();
+}
+
 TEST_P(ShellTest, WaitEndsWithShellAndItsCommand) {
   Actor holder(daemon_);
   holder.Do("acquire p");

@@ -401,8 +401,7 @@ absl::StatusOr<FoundHolder> FindHolder(absl::string_view value) {
   const absl::Status gone =
       absl::NotFoundError(absl::StrCat("the permit's holder process ", found.pid, " has ended"));
   if (!found.pidfd) return gone;
-  // Any user can start a process with such a command line: the holder process must belong to this user.
-  if (EffectiveUidOf(found.pid) != ::geteuid()) return gone;
+  const std::optional<uid_t> uid = EffectiveUidOf(found.pid);
   // The pid may belong to another process by now. Data read after opening the pidfd belongs to the pidfd's process, or
   // the read fails.
   const std::vector<std::string> arguments =
@@ -410,7 +409,13 @@ absl::StatusOr<FoundHolder> FindHolder(absl::string_view value) {
   const auto ours = std::find_if(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return absl::StartsWith(argument, kKeepOption) && absl::EndsWith(argument, "," + words[1]);
   });
-  if (ours == arguments.end()) return gone;
+  if (ours == arguments.end() || !uid.has_value()) return gone;
+  // Any user can start a process with such a command line: the holder process must belong to this user.
+  if (*uid != ::geteuid()) {
+    return absl::FailedPreconditionError(absl::StrCat("the permit's holder process ", found.pid, " belongs to uid ",
+                                                      *uid, ", and this is uid ", ::geteuid(),
+                                                      ": run `berth release` as uid ", *uid));
+  }
   found.verdict = OpenVerdict(found.pid, *ours);
   found.environment =
       absl::StrSplit(ReadFile(absl::StrCat("/proc/", found.pid, "/environ")), '\0', absl::SkipEmpty());

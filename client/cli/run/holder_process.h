@@ -106,7 +106,8 @@ struct FoundHolder {
 
 // Returns the names in a value of kHolderVariable. Errors: kInvalidArgument if the value is malformed.
 absl::StatusOr<std::vector<std::string>> NamesOfHolder(absl::string_view value);
-// Errors: kNotFound if the holder process no longer exists; kInvalidArgument.
+// Errors: kNotFound if the holder process no longer exists; kFailedPrecondition if it belongs to another user;
+// kInvalidArgument.
 absl::StatusOr<FoundHolder> FindHolder(absl::string_view value);
 
 // Quotes `text` as a single word of a POSIX shell.

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/run/child.h"
 #include "gtest/gtest.h"
@@ -77,7 +78,11 @@ TEST(HolderProcessTest, ProcessOfAnotherUserIsNoOwnerProcess) {
     const absl::StatusOr<FoundHolder> found = FindHolder(absl::StrCat(*child, " ab BERTH_SESSION"));
     EXPECT_EQ(found.ok(), !another) << found.status();
     if (another) {
-      EXPECT_TRUE(absl::IsNotFound(found.status())) << found.status();
+      EXPECT_TRUE(absl::IsFailedPrecondition(found.status())) << found.status();
+      EXPECT_TRUE(absl::StrContains(found.status().message(), "belongs to uid 7001, and this is uid 0: run"))
+          << found.status();
+      const absl::Status other = FindHolder(absl::StrCat(*child, " cd BERTH_SESSION")).status();
+      EXPECT_TRUE(absl::IsNotFound(other)) << "a later process of that number: " << other;
     }
     ::kill(*child, SIGKILL);
     EXPECT_EQ(Reap(*child).signal, SIGKILL);

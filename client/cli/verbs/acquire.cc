@@ -236,7 +236,8 @@ ExitStatus Release(bool shell) {
   const ssize_t got = ended.ok() ? ::read(holder->verdict.get(), why.data(), why.size()) : 0;
   why.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   if (!why.empty()) ended = absl::AbortedError(absl::StrCat("the permit ended before its release: ", why));
-  if (shell) {
+  // A permit of another user stays, and its environment does, too.
+  if (shell && !absl::IsFailedPrecondition(holder.status())) {
     ::fputs(ShellRestore(*names, holder.ok() ? holder->environment : KnownBefore()).c_str(), stdout);
   }
   ExitStatus end = Report(ended);
