@@ -65,8 +65,8 @@ void ReserveStandardFds() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
     // open() returns the lowest free number, which is `fd`: all lower numbers are open.
-    [[maybe_unused]] const int opened =
-        ::open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+    if (::open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC) >= 0) continue;
+    [[maybe_unused]] const int opened = ::open("/", O_PATH | O_CLOEXEC);
   }
 }
 

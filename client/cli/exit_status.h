@@ -61,7 +61,8 @@ void ComplainOfSilence(const std::string& socket);
 void ComplainOfAnswer();
 
 // Opens /dev/null, in the direction that no program uses, as each of stdin, stdout and stderr that is closed, so that
-// no socket gets its number. Each use still fails with EBADF. A command is started without them, as this process was.
+// no socket gets its number. Where /dev/null is missing, opens the root folder without access. Each use still fails
+// with EBADF. A command is started without them, as this process was.
 // Makes system calls only, and may run before the static initializers of libraries.
 void ReserveStandardFds();
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/os/nonblocking_write.h"
 #include "common/os/os_error.h"
 #include "common/status_macros.h"
 
@@ -14,7 +15,10 @@ __attribute__((no_sanitize("address", "thread"))) void OpenStandardFds() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
     // open() returns the lowest free number, which is `fd`: all lower numbers are open.
-    if (::open("/dev/null", O_RDWR) < 0) ::_exit(1);
+    if (::open("/dev/null", O_RDWR) >= 0) continue;
+    constexpr char kWhy[] = "berthd: cannot open /dev/null in place of a closed stdin, stdout or stderr; create it\n";
+    WriteWithoutBlocking(STDERR_FILENO, kWhy, sizeof(kWhy) - 1);
+    ::_exit(1);
   }
 }
 

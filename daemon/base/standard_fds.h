@@ -9,8 +9,8 @@
 namespace berth {
 
 // Opens /dev/null as each of stdin, stdout and stderr that is closed, so that no file or socket gets its number. Ends
-// the process if /dev/null cannot be opened. Makes system calls only, and may run before the libraries' initialisers,
-// some of which open files.
+// the process if /dev/null cannot be opened, with an error on an open stderr. Makes system calls only, and may run
+// before the libraries' initialisers, some of which open files.
 void OpenStandardFds();
 
 // Takes ownership of `fd`, close-on-exec. If it is one of the three, moves it and opens /dev/null in its place.

@@ -1,5 +1,6 @@
 // `berth acquire` and `berth release` in real shells: the leases they hold, and their release however the shell ends.
 
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -177,6 +178,16 @@ TEST_P(ShellTest, AcquireWithoutReaderFailsAndHoldsNothing) {
                    "$BERTH acquire --shell >&5; echo $?"),
             "berth: cannot write standard output: Broken pipe\n125\n");
   EXPECT_TRUE(AccountsBecome(0));
+}
+
+TEST_P(ShellTest, AcquireWithoutNullDeviceNamesIt) {
+  if (OtherUser().has_value() || !MayUnshare(CLONE_NEWNS)) GTEST_SKIP() << "needs a mount namespace";
+  const std::string without = "unshare --mount /bin/sh -c 'mount -t tmpfs none /dev && exec $BERTH ";
+  EXPECT_EQ(Script(absl::StrCat(without, "acquire --shell --owner $0' $$; echo $?")),
+            "berth: /dev/null: No such file or directory\n(exit 125)\n125\n");
+  EXPECT_TRUE(AccountsBecome(0));
+  // A closed standard fd is not needed, and its number goes to no socket.
+  EXPECT_EQ(Script(absl::StrCat(without, "run -- readlink /proc/$$/fd/0 <&-'")), "/\n");
 }
 
 // Without quotes, the shell evaluates the lines as one.

@@ -103,14 +103,12 @@ void CloseInherited(const HolderTask& task) {
 }
 
 // Detaches from the owner's terminal, pipes and working directory. With `say`, a terminal on stderr stays, unless a
-// write to it could block.
+// write to it could block. Stdin and stdout are /dev/null from the start.
 void Detach(bool say) {
-  const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) ::dup2(null.get(), fd);
   const bool terminal = say && ::isatty(STDERR_FILENO) != 0;
   if (terminal) MakeOwnNonBlocking(STDERR_FILENO);
   const bool blocks = (::fcntl(STDERR_FILENO, F_GETFL) & O_NONBLOCK) == 0;
-  if (!terminal || blocks) ::dup2(null.get(), STDERR_FILENO);
+  if (!terminal || blocks) ::dup2(STDOUT_FILENO, STDERR_FILENO);
   [[maybe_unused]] const int moved = ::chdir("/");
 }
 

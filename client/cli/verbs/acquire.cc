@@ -91,6 +91,9 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label, c
   if (::pipe2(ends, O_CLOEXEC) < 0) return OsError("pipe2", errno);
   const UniqueFd unread(ends[0]);
   const UniqueFd verdict(ends[1]);
+  // A reader of this process's output waits for the end of this process, not of the holder process.
+  const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null) return LocalError("/dev/null", errno);
   std::ifstream file("/proc/self/cmdline");
   if (!file) return LocalError("`berth acquire` needs a mounted /proc: /proc/self/cmdline", errno);
   const std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -110,9 +113,7 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label, c
 
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  // A reader of this process's output waits for the end of this process, not of the holder process.
-  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) ::posix_spawn_file_actions_adddup2(&actions, null.get(), fd);
   // Duplicated onto itself, so that it is inherited.
   for (const int fd : {owner, theirs.get(), verdict.get()}) ::posix_spawn_file_actions_adddup2(&actions, fd, fd);
   posix_spawnattr_t attributes;

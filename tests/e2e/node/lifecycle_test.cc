@@ -1,5 +1,6 @@
 // The daemon's own lifecycle: one daemon per folder, a clean stop, and the death of any one of its processes.
 
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -374,6 +375,17 @@ TEST_P(StandardFdsTest, ClosedStreamsAreDevNullInEveryProcess) {
   ExpectHarmless(daemon, closed, "after an upgrade");
   holder.Do("release p");
   holder.Quit();
+}
+
+TEST(LifecycleTest, DaemonWithoutNullDeviceNamesIt) {
+  if (!MayUnshare(CLONE_NEWNS)) GTEST_SKIP() << "needs a mount namespace";
+  Subprocess berthd = Subprocess::Start(
+      {.argv = {"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
+                "mount -t tmpfs none /dev && exec \"$0\" --version 2>&1 <&-", ProgramPath("daemon/berthd")},
+       .of_operator = true});
+  EXPECT_EQ(berthd.ReadAll(),
+            "berthd: cannot open /dev/null in place of a closed stdin, stdout or stderr; create it\n");
+  EXPECT_EQ(berthd.Wait(), 1);
 }
 
 // The readiness fd may be a standard fd, whose number refers to no other file afterwards.
