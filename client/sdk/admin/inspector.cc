@@ -1,6 +1,7 @@
 #include "client/sdk/admin/inspector.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -72,17 +73,20 @@ absl::Status Inspector::WatchDevices(
     absl::FunctionRef<bool(const v1::WatchDevicesResponse&)> on_devices) const {
   SessionCore& core = *session_->core();
   bool wanted = true;
+  std::atomic<bool> received = false;
   // A watch that the daemon dropped for reading too slowly resumes where it was.
   v1::WatchDevicesRequest request;
   while (true) {
-    bool received = false;
+    bool served = false;
     const absl::Status status =
-        core.Call({.deadline = absl::InfiniteFuture(), .cancellation = cancellation_},
+        core.Call({.deadline = absl::InfiniteFuture(), .cancellation = cancellation_, .received = &received},
                   [&](grpc::ClientContext* context) -> grpc::Status {
+                    received = false;
                     const auto stream = core.stubs().Of<v1::DeviceService>().WatchDevices(context, request);
                     v1::WatchDevicesResponse devices;
                     while (wanted && stream->Read(&devices)) {
                       received = true;
+                      served = true;
                       request.set_resume_token(devices.resume_token());
                       wanted = on_devices(devices);
                     }
@@ -93,7 +97,7 @@ absl::Status Inspector::WatchDevices(
                   });
     if (!wanted) return absl::OkStatus();
     // A stopping daemon ends the watch. Wait for a daemon that has served this watch before.
-    const bool served = received || (!request.resume_token().empty() && core.Check().ok());
+    served = served || (!request.resume_token().empty() && core.Check().ok());
     if (!absl::IsUnavailable(status) || !served) return status;
   }
 }

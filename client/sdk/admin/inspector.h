@@ -82,7 +82,7 @@ class Inspector {
   // cancellation is cancelled. Several changes during one call of `on_devices` are reported once, with the latest
   // state: the latest state is never missed. Continues over a restart of the daemon that the session survives.
   // Returns: OK when `on_devices` returned false. Errors: kCancelled; LIMIT; kUnavailable when the session is over;
-  // kDeadlineExceeded when an observer cannot connect within SessionOptions::timeout.
+  // kDeadlineExceeded when no daemon accepts a connection within SessionOptions::timeout.
   absl::Status WatchDevices(absl::FunctionRef<bool(const v1::WatchDevicesResponse&)> on_devices) const;
   // ListInventory(): hardware and health of the devices, from the last driver sample. GetTopology(): the links between
   // devices.

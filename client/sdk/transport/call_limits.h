@@ -3,6 +3,7 @@
 #ifndef CLIENT_SDK_TRANSPORT_CALL_LIMITS_H_
 #define CLIENT_SDK_TRANSPORT_CALL_LIMITS_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include <berth/cancellation.h>
@@ -36,6 +37,9 @@ struct CallLimits {
   bool waits = false;
   // Sequence of the request whose grant this process takes up when the call succeeds; 0 for none.
   uint64_t takes_up = 0;
+  // For a stream without a deadline: whether the current attempt has received a message. An attempt that has not, and
+  // has no connection after the session's time-out, ends the call. Null for every other call.
+  const std::atomic<bool>* received = nullptr;
 };
 
 }  // namespace berth::internal

@@ -340,11 +340,12 @@ SessionCore::CallHooks::CallHooks(SessionCore* core, const CallLimits& limits, g
     : lost_(&core->live_->lost, [context] { context->TryCancel(); }),
       cancelled_(limits.cancellation, [context] { context->TryCancel(); }),
       late_(&core->live_->timer, limits.deadline, [context] { context->TryCancel(); }),
-      no_connection_(&core->live_->timer, core->ConnectDeadline(limits), [this, core, context] {
-        if (!core->CannotConnect()) return;
-        unconnected_ = true;
-        context->TryCancel();
-      }),
+      no_connection_(&core->live_->timer, core->ConnectDeadline(limits),
+                     [this, core, context, received = limits.received] {
+                       if (!core->CannotConnect(received)) return;
+                       unconnected_ = true;
+                       context->TryCancel();
+                     }),
       silent_(&core->live_->timer, core->SilenceDeadline(), [core, soon = core->AnswersSoon(limits)] {
         if (soon || !core->stubs().connected()) core->on_silence_(core->socket_path_);
       }) {}
@@ -413,12 +414,13 @@ absl::Status SessionCore::NoAnswer() const {
 
 absl::Time SessionCore::ConnectDeadline(const CallLimits& limits) const {
   const absl::Time deadline = SteadyNow() + timeout_;
-  return deadline < limits.deadline && !stubs().connected() ? deadline : absl::InfiniteFuture();
+  const bool waits = limits.received != nullptr || !stubs().connected();
+  return deadline < limits.deadline && waits ? deadline : absl::InfiniteFuture();
 }
 
-bool SessionCore::CannotConnect() const {
-  if (stubs().connected()) return false;
-  return observer_ || (!channel().away() && !CheckMayConnect(socket_path_).ok());
+bool SessionCore::CannotConnect(const std::atomic<bool>* received) const {
+  if (stubs().connected() || (received != nullptr && *received)) return false;
+  return observer_ || received != nullptr || (!channel().away() && !CheckMayConnect(socket_path_).ok());
 }
 
 absl::Status SessionCore::JudgeCall(const CallLimits& limits, const grpc::Status& answer, bool unconnected) const {

@@ -268,7 +268,8 @@ class SessionCore {
   void AwaitContinue() ABSL_LOCKS_EXCLUDED(pause_mu_);
   // Returns the error of a call whose deadline has passed, or that got no connection.
   absl::Status NoAnswer() const;
-  // Returns when an attempt that starts now has waited long enough for a connection; infinite if it has one.
+  // Returns when an attempt that starts now has waited long enough for a connection; infinite if it has one. A stream
+  // may still lose that connection before it has used it.
   absl::Time ConnectDeadline(const CallLimits& limits) const;
   // Returns when an attempt that starts now reports a silent daemon; infinite without on_silence.
   absl::Time SilenceDeadline() const;
@@ -276,9 +277,10 @@ class SessionCore {
   bool AnswersSoon(const CallLimits& limits) const;
   // Reports a silent daemon during a use of the side channel (side_calls.cc).
   class SilenceWatch;
-  // Whether no connection can be expected. A session outlasts a stop of the daemon and the slow start of a broker.
+  // Whether no connection can be expected. A session outlasts a stop of the daemon and the slow start of a broker. A
+  // stream, of which `received` comes from its CallLimits, does not.
   // Requires: an attempt is under way.
-  bool CannotConnect() const;
+  bool CannotConnect(const std::atomic<bool>* received) const;
   // Moves the stubs out once the session is over and no call is under way; otherwise returns null. Without this, gRPC
   // would stay connected to the next daemon. The caller passes the result to KeepWhileConnecting() after it has
   // released the lock.

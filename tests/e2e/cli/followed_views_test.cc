@@ -1,4 +1,5 @@
-// Views that wait for news end with the reader of their output, though nothing new comes.
+// Views that wait for news end with the reader of their output, though nothing new comes. They outlast a restart of the
+// daemon, but not its stop.
 
 #include <fcntl.h>
 #include <linux/tcp.h>
@@ -9,11 +10,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include <berth/cancellation.h>
+#include <berth/session.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +32,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/environment.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
@@ -108,6 +118,19 @@ class FollowedViewsTest : public ::testing::Test {
     EXPECT_GT(::read(ends.reader.get(), buffer, sizeof(buffer)), 0);
   }
 
+  // Waits until the view has shown `text`.
+  static void AwaitText(const Ends& ends, const std::string& text) {
+    std::string shown;
+    while (!absl::StrContains(shown, text)) {
+      pollfd more = {.fd = ends.reader.get(), .events = POLLIN, .revents = 0};
+      ASSERT_EQ(::poll(&more, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 1) << shown;
+      char buffer[4096];
+      const ssize_t got = ::read(ends.reader.get(), buffer, sizeof(buffer));
+      ASSERT_GT(got, 0) << shown;
+      shown.append(buffer, static_cast<size_t>(got));
+    }
+  }
+
   TestDaemon daemon_;
 };
 
@@ -189,6 +212,99 @@ TEST_F(FollowedViewsTest, ViewEndsWithTcpPeerButNotWithItsData) {
     ASSERT_TRUE(Ok(daemon_.inspector().UndrainDevice(0)));
     process.Signal(SIGTERM);
     EXPECT_EQ(process.Wait(), 128 + SIGTERM);
+  }
+}
+
+TEST_F(FollowedViewsTest, ViewsGoOnAfterRestart) {
+  Actor before(daemon_);
+  before.Do("allocate b 4096");
+  const struct {
+    Words view;
+    const char* news;
+  } rows[] = {{{"devices", "--watch", "--json"}, "after the restart"},
+              {{"--admin", "devices", "--watch", "--json"}, "after the restart"},
+              {{"--observer", "devices", "--watch", "--json"}, "after the restart"},
+              {{"log", "--follow", "--json"}, "4194304"}};
+  std::vector<Ends> ends;
+  std::vector<Subprocess> views;
+  for (const auto& row : rows) {
+    ends.push_back(MakeEnds(Kind::kPipe));
+    views.push_back(Start(row.view, ends.back(), ""));
+    AwaitOutput(ends.back());
+  }
+  before.Quit();
+  daemon_.KillSupervisorAndBroker();
+  daemon_.StartAgain();
+  Actor after(daemon_);
+  after.Do("allocate b 4194304");
+  ASSERT_TRUE(Ok(daemon_.inspector().DrainDevice(0, "after the restart")));
+  for (size_t i = 0; i < views.size(); ++i) {
+    SCOPED_TRACE(rows[i].view[0]);
+    AwaitText(ends[i], rows[i].news);
+    views[i].Signal(SIGTERM);
+    EXPECT_EQ(views[i].Wait(), 128 + SIGTERM);
+  }
+  ASSERT_TRUE(Ok(daemon_.inspector().UndrainDevice(0)));
+  after.Quit();
+}
+
+// As the views of the next test, with a shorter time-out.
+TEST_F(FollowedViewsTest, WatchesEndWithoutDaemon) {
+  Cancellation cancellation;
+  std::atomic<int> shown = 0;
+  std::atomic<int> ended = 0;
+  absl::Status results[2];
+  {
+    std::vector<std::jthread> watches;
+    for (const bool observer : {false, true}) {
+      const std::shared_ptr<Session> session = Must(Session::Open({.folder = daemon_.folder(),
+                                                                   .observer = observer,
+                                                                   .always_new = true,
+                                                                   .timeout = absl::Milliseconds(1500)}));
+      watches.emplace_back([&, session, result = &results[observer ? 1 : 0]] {
+        bool first = true;
+        *result = Inspector(session, &cancellation).WatchDevices([&](const v1::WatchDevicesResponse&) {
+          if (std::exchange(first, false)) ++shown;
+          return true;
+        });
+        ++ended;
+      });
+    }
+    EXPECT_TRUE(Eventually([&] { return shown == 2; }));
+    daemon_.Stop();
+    EXPECT_TRUE(Eventually([&] { return ended == 2; }));
+    cancellation.Cancel();
+  }
+  for (const absl::Status& result : results) {
+    EXPECT_TRUE(absl::IsDeadlineExceeded(result)) << result;
+    EXPECT_TRUE(absl::StrContains(result.message(), "did not answer in time")) << result;
+  }
+}
+
+TEST_F(FollowedViewsTest, ViewsEndWithoutDaemon) {
+  if (!Soaks()) GTEST_SKIP() << "waits for the commands' own time-out";
+  Actor actor(daemon_);
+  actor.Do("allocate b 4096");
+  std::vector<Ends> ends;
+  std::vector<Subprocess> views;
+  const std::string errors = daemon_.folder() + "/../errors";
+  for (const Words& view : std::vector<Words>{{"devices", "--watch"},
+                                              {"devices", "--watch", "--json"},
+                                              {"--admin", "devices", "--watch"},
+                                              {"--observer", "devices", "--watch"},
+                                              {"log", "--follow"},
+                                              {"--admin", "log", "--follow", "--json"}}) {
+    ends.push_back(MakeEnds(Kind::kPipe));
+    views.push_back(Start(view, ends.back(), absl::StrCat("exec 2>", errors, views.size(), "; ")));
+    AwaitOutput(ends.back());
+  }
+  actor.Quit();
+  daemon_.Stop();
+  for (size_t i = 0; i < views.size(); ++i) {
+    EXPECT_EQ(views[i].Wait(), 69);
+    std::ifstream file(absl::StrCat(errors, i));
+    const std::string said((std::istreambuf_iterator<char>(file)), {});
+    EXPECT_TRUE(absl::StrContains(said, "did not answer in time")) << said;
   }
 }
 
