@@ -186,7 +186,8 @@ void ServiceManagerFdStore::Leave(MonotonicTime now, Key key) {
 void ServiceManagerFdStore::Due(MonotonicTime when) { due_ = std::min(due_, when); }
 
 MonotonicTime ServiceManagerFdStore::wake() const {
-  return barrier_.has_value() ? std::min(due_, barrier_->deadline) : due_;
+  const MonotonicTime due = std::max(due_, retry_at_);
+  return barrier_.has_value() ? std::min(due, barrier_->deadline) : due;
 }
 
 std::vector<Key> ServiceManagerFdStore::Attend(MonotonicTime now, const HeldFds& held) {
@@ -199,7 +200,7 @@ std::vector<Key> ServiceManagerFdStore::Attend(MonotonicTime now, const HeldFds&
       if (!removed_.empty()) Due(now);
     }
   }
-  if (now < due_) return over;
+  if (now < std::max(due_, retry_at_)) return over;
   due_ = MonotonicTime::max();
   SendWaiting(now, held);
   if (!removed_.empty() && !barrier_.has_value()) RaiseBarrier(now);
@@ -235,13 +236,17 @@ bool ServiceManagerFdStore::SendOne(MonotonicTime now, const std::string& state,
   const absl::Status sent = send_(state, fd);
   if (sent.ok()) {
     said_unsent_ = false;
+    retry_at_ = MonotonicTime::min();
+    next_pause_ = kPause;
     --*budget;
     return true;
   }
   if (!std::exchange(said_unsent_, true)) {
     Log("cannot send to the service manager: %s; retrying", std::string(sent.message()).c_str());
   }
-  Due(now + kPause);
+  retry_at_ = now + next_pause_;
+  next_pause_ = std::min(2 * next_pause_, kLongestPause);
+  Due(retry_at_);
   return false;
 }
 

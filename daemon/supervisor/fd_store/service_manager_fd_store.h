@@ -53,6 +53,8 @@ class ServiceManagerFdStore {
   static_assert(kOwn + kLifelines + 3 * kProcesses <= StoreRecord::kPlaces);
   // Time from Put() until the fd is sent, and between two bursts.
   static constexpr std::chrono::milliseconds kPause{50};
+  // Longest pause between two attempts to send to a manager that takes no message. The pauses double from kPause on.
+  static constexpr std::chrono::milliseconds kLongestPause{5000};
   // Limit of messages per burst.
   static constexpr size_t kBurst = 64;
   // Time after which the store stops waiting for the manager to release fds.
@@ -131,6 +133,9 @@ class ServiceManagerFdStore {
   std::optional<Barrier> barrier_;
   // When the next message is due; max() for never.
   MonotonicTime due_ = MonotonicTime::max();
+  // Set while the manager takes no message: the time of the next attempt, and the pause after it if that fails, too.
+  MonotonicTime retry_at_ = MonotonicTime::min();
+  std::chrono::milliseconds next_pause_ = kPause;
   bool said_unsent_ = false;
 };
 

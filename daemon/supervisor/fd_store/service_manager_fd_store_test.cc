@@ -179,6 +179,30 @@ TEST_F(ServiceManagerFdStoreTest, UnavailableManagerIsRetried) {
   EXPECT_THAT(Attend(), ElementsAre("FDSTOREREMOVE=1\nFDNAME=berth-lifeline-1", "BARRIER=1"));
 }
 
+TEST_F(ServiceManagerFdStoreTest, PausesGrowWhileManagerTakesNothing) {
+  Hold(KeyOf(Kind::kLifeline, 1));
+  now_ = store_.wake();
+  taken_ = absl::UnavailableError("full");
+  for (std::chrono::milliseconds pause = ServiceManagerFdStore::kPause;
+       pause < ServiceManagerFdStore::kLongestPause; pause *= 2) {
+    Attend();
+    EXPECT_EQ(store_.wake(), now_ + pause);
+    now_ = store_.wake();
+  }
+  for (int i = 0; i < 2; ++i) {
+    Attend();
+    EXPECT_EQ(store_.wake(), now_ + ServiceManagerFdStore::kLongestPause);
+    now_ = store_.wake();
+  }
+  Attend();
+  Hold(KeyOf(Kind::kLifeline, 2));
+  EXPECT_EQ(store_.wake(), now_ + ServiceManagerFdStore::kLongestPause) << "not sooner for another fd";
+  taken_ = absl::OkStatus();
+  EXPECT_EQ(SendAll(), 2u);
+  Hold(KeyOf(Kind::kLifeline, 3));
+  EXPECT_EQ(store_.wake(), now_ + ServiceManagerFdStore::kPause);
+}
+
 TEST_F(ServiceManagerFdStoreTest, FdsAreSentInBursts) {
   for (uint64_t id = 1; id <= 100; ++id) Hold(KeyOf(Kind::kLifeline, id));
   now_ += ServiceManagerFdStore::kPause;
