@@ -18,8 +18,9 @@ namespace {
 // Most fds that the kernel passes in one message (SCM_MAX_FD).
 constexpr size_t kMaxPassedFds = 253;
 
-// Number of retries while the kernel lacks memory for a message. The wait doubles each time, to about 30 ms in total: a
-// longer wait blocks other work.
+// Number of retries while the kernel lacks memory for a message, or while the processes of this user have more fds in
+// messages than this process's RLIMIT_NOFILE. The wait doubles each time, to about 30 ms in total: a longer wait blocks
+// other work.
 constexpr int kSendsAgain = 5;
 constexpr long kFirstWaitNs = 1'000'000;
 
@@ -110,7 +111,8 @@ absl::Status SendMessage(int socket, std::span<const std::byte> bytes, std::span
   for (int again = 0; sent < 0; sent = ::sendmsg(socket, &header, MSG_NOSIGNAL)) {
     if (errno == EINTR) continue;
     // The kernel sends a message completely or not at all.
-    if ((errno != ENOBUFS && errno != ENOMEM) || again == kSendsAgain) break;
+    const bool passes = errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS;
+    if (!passes || again == kSendsAgain) break;
     WaitToSendAgain(again++);
   }
   if (sent < 0) {
