@@ -32,16 +32,17 @@ absl::Status CheckPlace(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadToEnd(int fd, absl::string_view name) {
+absl::StatusOr<std::string> ReadToEnd(int fd, absl::string_view name, size_t enough) {
   std::string text;
   char part[4096];
-  while (true) {
+  while (text.size() < enough) {
     const ssize_t size = ::read(fd, part, sizeof(part));
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) return OsError(absl::StrCat("read ", name), errno);
     if (size == 0) return text;
     text.append(part, static_cast<size_t>(size));
   }
+  return text;
 }
 
 absl::Status WriteAll(int fd, absl::string_view bytes, absl::string_view name) {

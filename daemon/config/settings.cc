@@ -329,6 +329,11 @@ struct MarkedText {
   ConfigMark after;
 };
 
+absl::Status TooLong(const Options& options, size_t bytes) {
+  return absl::InvalidArgumentError(absl::StrCat(options.config, " has at least ", bytes, " bytes; the limit is ",
+                                                 FormatBytes(kMaxConfig)));
+}
+
 absl::StatusOr<MarkedText> ReadMarked(const Options& options) {
   const UniqueFd file = OpenConfig(options);
   if (!file) return OsError(absl::StrCat("open ", options.config), errno);
@@ -338,11 +343,11 @@ absl::StatusOr<MarkedText> ReadMarked(const Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.config, " is not a regular file: the daemon reads its configuration again later"));
   }
-  if (Bytes(static_cast<uint64_t>(status.st_size)) > kMaxConfig) {
-    return absl::InvalidArgumentError(absl::StrCat(options.config, " has ", status.st_size, " bytes; the limit is ",
-                                                   FormatBytes(kMaxConfig)));
-  }
-  BERTH_ASSIGN_OR_RETURN(std::string text, ReadToEnd(file.get(), options.config));
+  const size_t size = static_cast<size_t>(status.st_size);
+  if (size > kMaxConfig.count()) return TooLong(options, size);
+  // A file of /proc reports no size, and may be endless. Another process may append to the file faster than it is read.
+  BERTH_ASSIGN_OR_RETURN(std::string text, ReadToEnd(file.get(), options.config, kMaxConfig.count() + 1));
+  if (text.size() > kMaxConfig.count()) return TooLong(options, text.size());
   const ConfigMark before = MarkOf(status);
   // A writer that comes after this look, and truncates the file at its start, is found by the mark after it.
   const bool being_written = FindWriters(file.get()) == FileWriters::kSome;

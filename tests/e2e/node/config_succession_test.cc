@@ -168,7 +168,8 @@ TEST_F(ConfigSuccessionTest, UnusableFileChangesNothing) {
       {"NULs", [&] { std::ofstream(path) << std::string(4096, '\0'); }},
       {"a folder", [&] { ::mkdir(path.c_str(), 0700); }},
       {"a FIFO", [&] { ::mkfifo(path.c_str(), 0600); }},
-      {"endless", [&] { fs::create_symlink("/dev/zero", path); }}};
+      {"endless", [&] { fs::create_symlink("/dev/zero", path); }},
+      {"endless without a size", [&] { fs::create_symlink("/proc/self/pagemap", path); }}};
   // Each makes the daemon read the file, and waits for the record of the mistake.
   const auto expect = [this](const char* what, const char* with, const std::function<void()>& happen) {
     const int before = CountAudited(what, with);

@@ -351,6 +351,8 @@ TEST(ConfigTest, IncompleteFileChangesNothing) {
       {"a folder", [&] { ::mkdir(path.c_str(), 0700); }, "is not a regular file"},
       {"a FIFO", [&] { ::mkfifo(path.c_str(), 0600); }, "is not a regular file"},
       {"endless", [&] { ASSERT_EQ(::symlink("/dev/zero", path.c_str()), 0); }, "is not a regular file"},
+      {"endless without a size", [&] { ASSERT_EQ(::symlink("/proc/self/pagemap", path.c_str()), 0); },
+       "the limit is 4 MiB"},
       {"a long key", [&] { Write(daemon, absl::StrCat("[pools.", std::string(100'000, 'p'), "]\ncap = 1\n")); },
        "expected a file without a mistake"},
       {"huge", [&] { Write(daemon, std::string(5 << 20, '\n')); }, "the limit is 4 MiB"},
