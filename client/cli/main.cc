@@ -103,6 +103,16 @@ char** EndOfOwnWords(int argc, char** argv) {
   return std::find(at, argv + argc, absl::string_view("--"));
 }
 
+// Whether a shell evaluates the output (`eval "$(berth acquire --shell)"`). An evaluation of nothing succeeds.
+bool output_is_evaluated = false;
+
+// Makes such an evaluation end with `code`.
+void FailEvaluation(int code) {
+  char text[32];
+  const int size = ::snprintf(text, sizeof(text), "(exit %d)\n", code);
+  if (output_is_evaluated) WriteWithoutBlocking(STDOUT_FILENO, text, static_cast<size_t>(size));
+}
+
 // Without memory nothing can be undone: sessions and permits end with the process.
 void EndWithoutMemory() {
   rlimit space = {};
@@ -118,6 +128,7 @@ void EndWithoutMemory() {
                in_data ? 'd' : 'v');
   }
   WriteWithoutBlocking(STDERR_FILENO, why, ::strlen(why));
+  FailEvaluation(RunReport::CodeWithoutMemory());
   ::_exit(RunReport::CodeWithoutMemory());
 }
 
@@ -130,6 +141,13 @@ void LogOfGrpc(gpr_log_func_args* line) {
   // gRPC would now abort, with a core dump.
   Complain("GRPC_POLL_STRATEGY in the environment names no usable poller, such as epoll1 or poll: unset it");
   ::_exit(kRunFailed);
+}
+
+// Before the initializers that may end this process. Words after "--" belong to another program.
+[[gnu::constructor(101)]] void LookForShell(int argc, char** argv) {
+  for (int i = 1; i < argc && ::strcmp(argv[i], "--") != 0; ++i) {
+    if (::strcmp(argv[i], "--shell") == 0) output_is_evaluated = true;
+  }
 }
 
 // The static initializers of libraries allocate memory.
@@ -154,6 +172,7 @@ void LogOfGrpc(gpr_log_func_args* line) {
   char text[160];
   const int size = ::snprintf(text, sizeof(text), "berth: %s\n", why);
   WriteWithoutBlocking(STDERR_FILENO, text, static_cast<size_t>(size));
+  FailEvaluation(kRunFailed);
   ::_exit(kRunFailed);
 }
 
@@ -198,6 +217,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (const auto words = app.remaining(); app.get_subcommands().empty() && !words.empty()) {
       Report(absl::InvalidArgumentError(words[0] + " is not a command; `berth --help` lists the commands"));
+      FailEvaluation(kUsage);
       return kUsage;
     }
     // Help and version are "errors" with code 0; every invalid command line has the same code.
@@ -205,7 +225,10 @@ int main(int argc, char** argv) {
     const bool answered = app.exit(error, out, err) == 0;
     Print(out.str());
     if (!answered) PrintError(absl::StrCat("berth: ", absl::StripTrailingAsciiWhitespace(err.str()), "\n"));
-    return answered ? Exit({}) : CodeOfUsageError(top);
+    if (answered) return Exit({});
+    const int code = CodeOfUsageError(top);
+    FailEvaluation(code);
+    return code;
   }
   return Exit(chosen());
 }

@@ -161,6 +161,19 @@ TEST_P(ShellTest, EvalReturnsStatusOfAcquire) {
   EXPECT_EQ(Script("eval \"$($BERTH --folder /nowhere acquire --shell 2>/dev/null)\"; echo $?"), "69\n");
   EXPECT_EQ(Script("eval \"$($BERTH acquire --shell --mem plenty 2>/dev/null)\"; echo $?"), "64\n");
   EXPECT_EQ(Script("eval \"$($BERTH acquire --shell --permits 2 2>/dev/null)\"; echo $?"), "125\n");
+  // Before the command line is understood, or before it is read at all.
+  for (const std::string wrong : {"acquire --shell --priority 50", "acquire --shell --no-such-option",
+                                  "acquire --shell word", "acquire --no-wait --shell --", "no-such-verb --shell",
+                                  "release --shell word"}) {
+    const std::string expected = wrong == "acquire --no-wait --shell --" ? "75\n" : "64\n";
+    EXPECT_EQ(Script(absl::StrCat("eval \"$($BERTH ", wrong, " 2>/dev/null)\"; echo $?")), expected) << wrong;
+  }
+  EXPECT_EQ(Script("eval \"$(ulimit -s 64; $BERTH acquire --shell 2>/dev/null)\"; echo $?"), "125\n");
+  // The loader of programs fails under the lowest limits, without Berth's text.
+  EXPECT_EQ(Script("exec 2>/dev/null; errors=$(mktemp); for kib in 8 16 24 32 48 64 96 128 192 256 384 512; do "
+                   "eval \"$(ulimit -v ${kib}000; $BERTH acquire --shell --no-wait 2>$errors)\"; code=$?; "
+                   "grep -q '^berth: ' $errors && echo $code; done | sort -u; rm $errors"),
+            "125\n75\n");
   const std::string why = Script("set -e; eval \"$($BERTH acquire --shell --no-wait)\"; echo went on");
   EXPECT_TRUE(absl::StartsWith(why, "berth: permit pool gpu-tests: asked 1, 1 of 1 out; held by actor["))
       << why;
