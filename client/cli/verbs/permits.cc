@@ -67,7 +67,8 @@ std::string Others(const v1::ListPermitsResponse& answer) {
   return text;
 }
 
-std::string ForPeople(const v1::ListPermitsResponse& answer, Sight sight, absl::Time now) {
+// `pool`: the only pool of the answer; empty for all pools.
+std::string ForPeople(const v1::ListPermitsResponse& answer, Sight sight, const std::string& pool, absl::Time now) {
   Table holders({{"PERMIT", Table::Align::kRight},
                  {"POOL"},
                  {"UNITS", Table::Align::kRight},
@@ -104,7 +105,8 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, Sight sight, absl::
                     absl::StrCat(waiter.session()),
                     FormatProcess(waiter.process()), waiter.label()});
   }
-  const std::string none = sight == Sight::kAll ? "no permits are out\n" : "no permits of yours are out\n";
+  const std::string none = absl::StrCat("no permits ", pool.empty() ? "" : absl::StrCat("of pool ", pool, " "),
+                                        sight == Sight::kAll ? "are out\n" : "of yours are out\n");
   return absl::StrCat(holders.empty() ? none : holders.Format(),
                       waiters.empty() ? "" : absl::StrCat("\n", waiters.Format()), Omitted(answer), Others(answer),
                       LacksOthers(sight));
@@ -113,7 +115,7 @@ std::string ForPeople(const v1::ListPermitsResponse& answer, Sight sight, absl::
 ExitStatus List(const Globals& globals, const Options& options) {
   return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {
     BERTH_ASSIGN_OR_RETURN(const v1::ListPermitsResponse answer, inspector.ListPermits(options.pool));
-    return Show(globals, answer, [&] { return ForPeople(answer, sight, absl::Now()); });
+    return Show(globals, answer, [&] { return ForPeople(answer, sight, options.pool, absl::Now()); });
   });
 }
 

@@ -147,6 +147,8 @@ TEST(SightTest, ListsShowAllOnlyToObserversAndOperators) {
     holder.Quit();
   }
   EXPECT_EQ(berth.Show(daemon.folder(), 0, 0, {"permits"}), "no permits are out\n");
+  EXPECT_EQ(berth.Show(daemon.folder(), 0, 0, {"permits", "--pool", "gpu-tests"}),
+            "no permits of pool gpu-tests are out\n");
   daemon.ExpectAccountsBack();
 }
 
