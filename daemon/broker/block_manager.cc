@@ -1,7 +1,10 @@
 #include "daemon/broker/block_manager.h"
 
+#include <errno.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <utility>
@@ -9,6 +12,7 @@
 #include <vector>
 
 #include "common/os/fd_passing.h"
+#include "common/os/os_error.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -19,7 +23,30 @@ fd_store::Key BlockKey(BlockId block) { return fd_store::KeyOf(fd_store::Kind::k
 // Limit of answers read from one worker before other fds get their turn.
 constexpr int kRepliesPerEvent = 16;
 
+// Time until the manager sends an fd again that no message could take. Either the processes of the broker's user have
+// too many fds in messages, or the broker has no fd left for a duplicate.
+constexpr itimerspec kRetryHold = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = 100'000'000}};
+
 }  // namespace
+
+BlockManager::BlockManager(EventLoop* loop, Broker* broker, SupervisorFdStore* fd_store, uint64_t epoch)
+    : loop_(*loop),
+      broker_(*broker),
+      fd_store_(*fd_store),
+      epoch_(epoch),
+      retry_timer_(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)) {
+  const absl::StatusOr<EventLoop::WatchId> watch =
+      retry_timer_ ? loop_.Watch(retry_timer_.get(), EPOLLIN, [this](uint32_t) { OnRetryTimer(); })
+                   : OsError("timerfd_create", errno);
+  if (!watch.ok()) {
+    spdlog::critical("no timer for blocks to release: {}; restarting the broker",
+                     std::string(watch.status().message()));
+    abort();
+  }
+  retry_watch_ = *watch;
+}
+
+BlockManager::~BlockManager() { loop_.Unwatch(retry_watch_); }
 
 BlockManager::Worker* BlockManager::FindWorkerLocked(Key key) {
   const auto it = workers_.find(key);
@@ -131,9 +158,13 @@ void BlockManager::ReleaseOrphanLocked(BlockId block, uint32_t device, UniqueFd 
 
 void BlockManager::AdvanceLocked(BlockId block, Held* held) {
   Worker* const worker = FindWorkerLocked({held->device, WorkerKind::kMain});
-  // Without a worker, or an fd for the message, the block stays to be released: by the next worker at the latest.
+  // Without a worker, the block stays to be released by the next one.
   if (worker == nullptr) return;
-  if (!held->with_worker) held->with_worker = worker->channel->SendHold(block, held->fd.get()).ok();
+  if (!held->with_worker) {
+    const absl::Status sent = worker->channel->SendHold(block, held->fd.get());
+    held->with_worker = sent.ok();
+    if (absl::IsResourceExhausted(sent)) ::timerfd_settime(retry_timer_.get(), 0, &kRetryHold, nullptr);
+  }
   if (held->with_worker && !std::exchange(held->drop_asked, true)) fd_store_.Drop(BlockKey(block));
   if (held->with_worker && held->supervisor_dropped) {
     held->stage = Stage::kClosing;
@@ -141,6 +172,21 @@ void BlockManager::AdvanceLocked(BlockId block, Held* held) {
     worker->channel->SendRelease(block).IgnoreError();
   }
   WatchForCapacityLocked(worker);
+}
+
+void BlockManager::AdvanceAllLocked(uint32_t device) {
+  for (auto& [block, held] : blocks_) {
+    if (held.device == device && held.stage == Stage::kReleasing && !held.with_worker) AdvanceLocked(block, &held);
+  }
+}
+
+void BlockManager::OnRetryTimer() {
+  uint64_t expirations;
+  if (::read(retry_timer_.get(), &expirations, sizeof(expirations)) < 0) return;
+  MutexLock lock(&mu_);
+  for (const auto& [key, worker] : workers_) {
+    if (key.second == WorkerKind::kMain && worker.channel != nullptr) AdvanceAllLocked(key.first);
+  }
 }
 
 void BlockManager::ReleaseAgainLocked(BlockId block, Held* held) {
@@ -176,10 +222,7 @@ void BlockManager::WorkerIsUp(uint32_t device, WorkerKind worker_kind, UniqueFd 
     worker.at_work = at_work;
     // The supervisor reports a worker that has ended already.
     worker.channel->SendBegin(epoch_).IgnoreError();
-    for (auto& [block, held] : blocks_) {
-      if (Key(held.device, WorkerKind::kMain) == key && held.stage == Stage::kReleasing)
-        AdvanceLocked(block, &held);
-    }
+    if (worker_kind == WorkerKind::kMain) AdvanceAllLocked(device);
   }
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     if (at_work) {

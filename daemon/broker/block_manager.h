@@ -46,9 +46,11 @@ namespace berth {
 class BlockManager {
  public:
   // `loop`, `broker` and `fd_store` must outlive the manager. `epoch` is the broker's; no other broker of its workers
-  // has the same.
-  BlockManager(EventLoop* loop, Broker* broker, SupervisorFdStore* fd_store, uint64_t epoch)
-      : loop_(*loop), broker_(*broker), fd_store_(*fd_store), epoch_(epoch) {}
+  // has the same. Ends the broker where no fd is left for its timer.
+  BlockManager(EventLoop* loop, Broker* broker, SupervisorFdStore* fd_store, uint64_t epoch);
+  BlockManager(const BlockManager&) = delete;
+  BlockManager& operator=(const BlockManager&) = delete;
+  ~BlockManager();
 
   // Executes the effect. Ends in Core::BlockCreated(), or in Core::WorkerDown() if the worker dies first.
   void Create(const core::CreateBlock& effect) ABSL_LOCKS_EXCLUDED(mu_);
@@ -113,8 +115,11 @@ class BlockManager {
   bool StartRelease(const core::ReleaseBlock& effect) ABSL_LOCKS_EXCLUDED(mu_);
   Worker* FindWorkerLocked(Key key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReleaseOrphanLocked(BlockId block, uint32_t device, UniqueFd fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Advances a block's release as far as possible now.
+  // Advances a block's release as far as possible now. If the worker cannot get the fd for now, the timer repeats it.
   void AdvanceLocked(BlockId block, Held* held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Advances the releases whose fd the device's worker has not got.
+  void AdvanceAllLocked(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnRetryTimer() ABSL_LOCKS_EXCLUDED(mu_);
   // Repeats the release request for a block that the driver failed to release.
   void ReleaseAgainLocked(BlockId block, Held* held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchForCapacityLocked(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -147,6 +152,8 @@ class BlockManager {
   Broker& broker_;
   SupervisorFdStore& fd_store_;
   const uint64_t epoch_;
+  const UniqueFd retry_timer_;
+  EventLoop::WatchId retry_watch_ = 0;
 
   mutable Mutex mu_;
   std::map<Key, Worker> workers_ ABSL_GUARDED_BY(mu_);

@@ -3,6 +3,7 @@
 #include "daemon/broker/block_manager.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -130,6 +131,29 @@ TEST_F(BlockManagerTest, BlockWithoutWorkerWaitsForNext) {
   EXPECT_TRUE(SupervisorIsAskedNothing());
   EXPECT_TRUE(MemoryIsHeld());
   StartWorker();
+  EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
+  EXPECT_TRUE(SupervisorDrops());
+  EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);
+  worker_.AnswerRelease(handle_.block);
+  EXPECT_TRUE(BecomesFree());
+}
+
+TEST_F(BlockManagerTest, FdlessReleaseReachesWorkerLater) {
+  // The worker's socket is full, so an fd for the worker needs a duplicate.
+  constexpr uint64_t kRequests = 1'000;
+  for (uint64_t i = 0; i < kRequests; ++i) {
+    manager_->Create({.device = 0, .worker_kind = WorkerKind::kMain, .block = BlockId(1'000 + i), .bytes = MiB(2)});
+  }
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  // A duplicate is never a standard fd, and fd 3 is taken.
+  ASSERT_GE(::fcntl(3, F_GETFD), 0);
+  const rlimit none = {.rlim_cur = 4, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  FreeBlock();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(SupervisorIsAskedNothing());
+  for (uint64_t i = 0; i < kRequests; ++i) ASSERT_EQ(worker_.Next(), worker::Kind::kCreate);
   EXPECT_EQ(worker_.Next(), worker::Kind::kHold);
   EXPECT_TRUE(SupervisorDrops());
   EXPECT_EQ(worker_.Next(), worker::Kind::kRelease);

@@ -72,6 +72,8 @@ absl::Status WorkerChannel::FlushLocked() {
   while (!outbox_.empty()) {
     const absl::Status sent = SendBytes(socket_.get(), outbox_.front().bytes, outbox_.front().fd.get());
     if (IsWouldBlock(sent)) return IsHungUp(socket_.get()) ? WorkerIsGone() : absl::OkStatus();
+    // The kernel takes no message for now; the next Flush() repeats it.
+    if (absl::IsResourceExhausted(sent)) return absl::OkStatus();
     BERTH_RETURN_IF_ERROR(sent);
     outbox_.pop_front();
   }
@@ -80,14 +82,16 @@ absl::Status WorkerChannel::FlushLocked() {
 
 absl::Status WorkerChannel::SendOrQueue(std::string bytes, int fd) {
   MutexLock lock(&mu_);
+  // Only creates are rejected, and holds where an fd is missing: a Release must reach the worker that closes the block.
+  const bool is_create = bytes.size() == sizeof(worker::Create);
   BERTH_RETURN_IF_ERROR(FlushLocked());
   if (outbox_.empty()) {
     const absl::Status sent = SendBytes(socket_.get(), bytes, fd);
-    if (!IsWouldBlock(sent)) return sent;
+    const bool waits = IsWouldBlock(sent) || (absl::IsResourceExhausted(sent) && fd < 0 && !is_create);
+    if (!waits) return sent;
     if (IsHungUp(socket_.get())) return WorkerIsGone();
   }
-  // Only creates are rejected: a Hold or Release must reach the worker that closes the block.
-  if (bytes.size() == sizeof(worker::Create) && outbox_.size() >= kMaxWaitingCreates) {
+  if (is_create && outbox_.size() >= kMaxWaitingCreates) {
     return RefuseWithRetry(Reason::kLimit, kRetry, "{what}: {current}, limit {limit}",
                            {{"what", "requests waiting for the device's worker"},
                             {"current", outbox_.size()},

@@ -68,8 +68,9 @@ class WorkerChannel {
   WorkerChannel(const WorkerChannel&) = delete;
   WorkerChannel& operator=(const WorkerChannel&) = delete;
 
-  // Errors of the four Send methods: kUnavailable if the worker has ended; LIMIT if the outbox is full (SendCreate) or
-  // no fd is left for a duplicate (SendHold).
+  // Errors of the four Send methods: kUnavailable if the worker has ended; LIMIT if the outbox is full (SendCreate);
+  // kResourceExhausted if no fd is left for a duplicate (SendHold), or if the kernel takes no message with an fd
+  // (SendHold) or a new request (SendCreate) for now. Retry a SendHold later.
 
   // Makes the worker close the fds that an earlier broker left with it, and report when it has answered all earlier
   // requests. Must be sent before any other message, with an epoch that no other broker uses with this worker.
