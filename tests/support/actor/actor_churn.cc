@@ -59,7 +59,7 @@ absl::StatusOr<uint64_t> Churn::Await() {
   if (thread_.joinable()) thread_.join();
   BERTH_RETURN_IF_ERROR(status_);
   if (wrong_ > 0) return absl::DataLossError(absl::StrCat(wrong_.load(), " numbers are not as the first"));
-  return made_;
+  return made_.load();
 }
 
 absl::StatusOr<uint64_t> Churn::Stop() {
@@ -69,10 +69,30 @@ absl::StatusOr<uint64_t> Churn::Stop() {
 
 absl::StatusOr<uint64_t> Churn::Count(const Mapping& mapping) {
   const std::span<uint32_t> numbers = NumbersOf(mapping);
-  if (std::all_of(numbers.begin(), numbers.end(), [&](uint32_t number) { return number == numbers[0]; })) {
-    return numbers[0];
+  const auto read = [](uint32_t& number) { return std::atomic_ref(number).load(std::memory_order_relaxed); };
+  const uint32_t first = read(numbers.front());
+  if (std::all_of(numbers.begin(), numbers.end(), [&](uint32_t& number) { return read(number) == first; })) {
+    return first;
   }
   return absl::DataLossError("the block holds more than one number");
+}
+
+absl::StatusOr<uint64_t> Churn::CountInUse(const Mapping& mapping, Stream& stream) {
+  while (true) {
+    LaunchRecorder launch(stream);
+    launch.Read(mapping);
+    const absl::Status begun = launch.Preflight();
+    // Another client's use was open for longer than the wait: retry.
+    if (IsRefusal(begun, Reason::kBlockInUse)) continue;
+    BERTH_RETURN_IF_ERROR(begun);
+    absl::StatusOr<uint64_t> count = absl::UnavailableError("the stream did not read the block");
+    absl::Status done = stream.Enqueue([&] { count = Count(mapping); });
+    done.Update(launch.Commit());
+    // The stream refers to `count` until then.
+    done.Update(stream.Synchronize());
+    BERTH_RETURN_IF_ERROR(done);
+    return count;
+  }
 }
 
 }  // namespace berth::testing

@@ -25,6 +25,9 @@ class Churn {
   Churn(Mapping mapping, std::vector<std::shared_ptr<Stream>> streams, uint64_t uses);
   ~Churn() { Stop().IgnoreError(); }
 
+  // Returns how many uses are made by now; each of them is finished with the daemon.
+  uint64_t made() const { return made_; }
+
   // Waits until all uses are made; returns how many. Errors: the recorder's; kDataLoss where a use found two different
   // numbers.
   absl::StatusOr<uint64_t> Await();
@@ -33,6 +36,9 @@ class Churn {
 
   // Returns the number in a block that no client uses. Errors: kDataLoss where the block holds two different numbers.
   static absl::StatusOr<uint64_t> Count(const Mapping& mapping);
+  // As Count(), beside other clients' uses: reads the block in a use of its own on `stream`. No other thread may use
+  // the stream meanwhile. Errors: also the recorder's.
+  static absl::StatusOr<uint64_t> CountInUse(const Mapping& mapping, Stream& stream);
 
  private:
   void Run(uint64_t uses);
@@ -42,8 +48,8 @@ class Churn {
   const std::vector<std::shared_ptr<Stream>> streams_;
   std::atomic<bool> stop_ = false;
   std::atomic<uint64_t> wrong_ = 0;
+  std::atomic<uint64_t> made_ = 0;
   // Owned by the thread until the thread has ended.
-  uint64_t made_ = 0;
   absl::Status status_;
   std::thread thread_;
 };

@@ -20,9 +20,9 @@ std::string TornText(const LaunchRecorder& launch) { return launch.torn().empty(
 
 absl::StatusOr<std::string> ActorFences::Do(const std::string& verb, const std::vector<std::string>& words) {
   static const auto* const kVerbs =
-      new std::set<std::string>{"stream",     "close-stream", "sync",       "gate",   "open-gate",
-                                "queue-fill", "queue-check",  "preflight",  "commit", "abandon",
-                                "use-churn",  "await-churn",  "stop-churn", "count",  "clear-torn"};
+      new std::set<std::string>{"stream",     "close-stream", "sync",       "gate",    "open-gate", "queue-fill",
+                                "queue-check", "preflight",   "commit",     "abandon", "use-churn", "churned",
+                                "await-churn", "stop-churn",  "count",      "clear-torn"};
   if (!kVerbs->contains(verb)) return absl::UnimplementedError(verb);
   if (words.empty()) return absl::InvalidArgumentError(verb);
   if (verb == "stream") return Open(words);
@@ -33,7 +33,7 @@ absl::StatusOr<std::string> ActorFences::Do(const std::string& verb, const std::
         Inspector(session_).ClearTorn(internal::RecordableOf(mapping).block->id()).status());
     return "";
   }
-  if (verb.ends_with("churn") || verb == "count") return DoChurn(verb, words);
+  if (verb.ends_with("churn") || verb == "churned" || verb == "count") return DoChurn(verb, words);
   if (verb == "commit" || verb == "abandon") {
     const auto at = launches_.find(words[0]);
     if (at == launches_.end()) return absl::NotFoundError(words[0]);
@@ -95,9 +95,10 @@ absl::StatusOr<std::string> ActorFences::DoOn(QueuedStream& queued, const std::s
 
 absl::StatusOr<std::string> ActorFences::DoChurn(const std::string& verb,
                                                  const std::vector<std::string>& words) {
-  if (verb == "await-churn" || verb == "stop-churn") {
+  if (verb == "churned" || verb == "await-churn" || verb == "stop-churn") {
     const auto at = churns_.find(words[0]);
     if (at == churns_.end()) return absl::NotFoundError(words[0]);
+    if (verb == "churned") return absl::StrCat(at->second->made());
     const std::unique_ptr<Churn> churn = std::move(at->second);
     churns_.erase(at);
     BERTH_ASSIGN_OR_RETURN(const uint64_t uses, verb == "stop-churn" ? churn->Stop() : churn->Await());
@@ -105,7 +106,11 @@ absl::StatusOr<std::string> ActorFences::DoChurn(const std::string& verb,
   }
   BERTH_ASSIGN_OR_RETURN(const Mapping mapping, blocks_.MappingOf(words[0]));
   if (verb == "count") {
-    BERTH_ASSIGN_OR_RETURN(const uint64_t count, Churn::Count(mapping));
+    const auto queued = words.size() == 1 ? streams_.end() : streams_.find(words[1]);
+    if (words.size() > 1 && queued == streams_.end()) return absl::NotFoundError(words[1]);
+    BERTH_ASSIGN_OR_RETURN(const uint64_t count, words.size() == 1
+                                                     ? Churn::Count(mapping)
+                                                     : Churn::CountInUse(mapping, *queued->second.stream));
     return absl::StrCat(count);
   }
   uint64_t uses = 0;

@@ -29,9 +29,11 @@ namespace berth::testing {
 //   commit L   abandon L                commit answers "torn", too
 //   clear-torn BLOCK
 //   use-churn BLOCK N S…                uses the block N times on these streams in turn (actor_churn.h)
+//   churned BLOCK                       prints the number of uses by this actor so far
 //   await-churn BLOCK   stop-churn BLOCK
 //                                       print the number of uses by this actor
-//   count BLOCK                         prints the number of uses by all actors
+//   count BLOCK [S]                     prints the number of uses by all actors; reads the block in a use on the stream
+//                                       S, or without a use where no actor uses the block
 class ActorFences {
  public:
   // `blocks` must outlive this.
