@@ -38,15 +38,11 @@ void FencePageManager::Make(ChannelId channel) {
   pages_.emplace(channel, *std::move(made));
 }
 
-void FencePageManager::Adopt(ChannelId channel, UniqueFd fd) {
-  absl::StatusOr<FencePage> page = FencePage::MapWritable(fd.get());
-  if (!page.ok()) {
-    spdlog::error("cannot restore the fence page of side channel {}: {}", channel.value(),
-                  std::string(page.status().message()));
-    return;
-  }
+absl::Status FencePageManager::Adopt(ChannelId channel, UniqueFd fd) {
+  BERTH_ASSIGN_OR_RETURN(FencePage page, FencePage::MapWritable(fd.get()));
   MutexLock lock(&mu_);
-  pages_.emplace(channel, Held{.fd = std::move(fd), .page = *std::move(page)});
+  pages_.emplace(channel, Held{.fd = std::move(fd), .page = std::move(page)});
+  return absl::OkStatus();
 }
 
 void FencePageManager::Drop(ChannelId channel) {

@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "common/os/unique_fd.h"
@@ -31,7 +32,7 @@ class FencePageManager {
   void Make(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
   // Executes a DropFencePage effect.
   void Drop(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns a new fd of the page. Errors: kNotFound if there is no page.
+  // Returns a new fd of the page. Errors: kNotFound if there is no page; others if the page exists and cannot be opened.
   absl::StatusOr<UniqueFd> Open(ChannelId channel, bool read_only) const ABSL_LOCKS_EXCLUDED(mu_);
   // Returns a writable fd for the process that the page belongs to. Makes a page that could not be made before. Errors:
   // kNotFound if that fails again.
@@ -45,8 +46,9 @@ class FencePageManager {
   // Likewise the words by which the process takes up grants.
   TakeUpWords* FindTakeUpWords(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Continues with the page of a process that still runs.
-  void Adopt(ChannelId channel, UniqueFd page) ABSL_LOCKS_EXCLUDED(mu_);
+  // Continues with the page of a process that still runs. Errors: those of FencePage; then no waiter could wait for the
+  // process's fence values, so the broker cannot serve.
+  absl::Status Adopt(ChannelId channel, UniqueFd page) ABSL_LOCKS_EXCLUDED(mu_);
   // Retires a page that an earlier broker made for a process that is not registered any more. The process's session is
   // over: no waiter shall wait for its fence values, and its cached permit has no owner.
   void LetGo(HeldFd held) ABSL_LOCKS_EXCLUDED(mu_);

@@ -3,13 +3,18 @@
 
 #include "daemon/broker/fence_page_manager.h"
 
+#include <sys/resource.h>
+
 #include <memory>
 #include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/os/fd_passing.h"
+#include "common/os/memfd.h"
 #include "daemon/supervisor/broker_link.h"
 #include "gtest/gtest.h"
 
@@ -100,6 +105,25 @@ TEST_F(FencePageManagerTest, DroppedPageReleasesWaiters) {
   EXPECT_EQ(manager_->Read(kStream).done, 0u);
   Serve();
   EXPECT_TRUE(in_supervisor_.empty());
+}
+
+// A caller takes a missing page for that of an ended process.
+TEST_F(FencePageManagerTest, PageThatCannotBeOpenedIsNotMissing) {
+  manager_->Make(kA);
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status opened = manager_->Open(kA, /*read_only=*/true).status();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(opened)) << opened;
+}
+
+TEST_F(FencePageManagerTest, PageThatCannotBeMappedIsNotAdopted) {
+  absl::StatusOr<UniqueFd> other = CreateMemfd("other", 1);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_FALSE(manager_->Adopt(kA, *std::move(other)).ok());
 }
 
 TEST_F(FencePageManagerTest, PageRejectedBySupervisorIsNotMade) {

@@ -212,7 +212,7 @@ absl::Status BrokerProcess::RestoreCore(const std::string& folder) {
   for (auto it = held_.begin(); it != held_.end();) {
     const bool page = it->first.kind == fd_store::Kind::kFencePage;
     if (page && HasRecord(ledger_records, core::KeyOf(core::RecordKind::kChannel, it->first.id))) {
-      fences_->Adopt(ChannelId(it->first.id), std::move(it->second));
+      BERTH_RETURN_IF_ERROR(fences_->Adopt(ChannelId(it->first.id), std::move(it->second)));
       it = held_.erase(it);
     } else {
       ++it;
@@ -507,7 +507,11 @@ void BrokerProcess::DeliverPage(const core::Deliver& effect) {
   const bool own = effect.delivery.what == attach::DeliveryKind::kOwnPage;
   const absl::StatusOr<UniqueFd> page =
       own ? fences_->OpenOwn(effect.channel) : fences_->Open(ChannelId(effect.delivery.owner), /*read_only=*/true);
-  // A delivery without an fd reports a lost page.
+  // A delivery without an fd reports a lost page, and the receiver waits for none of the page's fence values.
+  if (!own && !page.ok() && !absl::IsNotFound(page.status())) {
+    spdlog::error("no fence page for channel {}, disconnecting: {}", effect.channel.value(), page.status().ToString());
+    return attach_->HangUp(effect.channel);
+  }
   attach_->Deliver(effect.channel, effect.delivery, page.ok() ? page->get() : -1);
 }
 

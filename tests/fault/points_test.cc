@@ -518,6 +518,45 @@ TEST_F(PointsTest, FailedBrokerCallFailsSingleRequestAtMost) {
   FailEverywhere("berth-broker", 16);
 }
 
+// A reader that gets no fence page of the writer's process ends: it must not skip its wait for the write.
+TEST_F(PointsTest, FailedBrokerCallSkipsNoWaitForUse) {
+  Actor writer(daemon_);
+  const std::string handle = writer.Do("allocate b 65536");
+  writer.Do("map b");
+  writer.Do("stream s");
+  // A reader that has no page yet reads behind an unfinished write. Returns the number of points of its preflight.
+  const auto read = [&](PointMode mode, uint64_t point) {
+    Actor reader(daemon_);
+    writer.Do(absl::StrCat("grant-session b ", reader.session().value()));
+    for (const std::string& step : {absl::StrCat("import b ", handle), std::string("map b"), std::string("stream t")})
+      reader.Do(step);
+    writer.Do("preflight write s b:w");
+    writer.Do("gate s");
+    writer.Do(absl::StrCat("queue-fill s b ", point + 1));
+    writer.Do("commit write");
+    points_.Set("berth-broker", mode, point);
+    absl::Status done = reader.Ask("preflight read t b:r").status();
+    const uint64_t passed = points_.Clear();
+    const bool begun = done.ok();
+    if (begun) {
+      reader.Do(absl::StrCat("queue-check t b ", point + 1));
+      done = reader.Ask("commit read").status();
+    }
+    writer.Do("open-gate s");
+    writer.Do("sync s");
+    if (begun) {
+      EXPECT_TRUE(Ok(reader.Ask("sync t"))) << point << ", " << done;
+    }
+    return passed;
+  };
+  const uint64_t all = read(PointMode::kCount, 0);
+  uint64_t tried = 0;
+  for (uint64_t point = 1; point <= all && !HasFailure(); ++point, ++tried) read(PointMode::kFail, point);
+  std::cout << tried << " calls of a preflight\n";
+  writer.Do("free b");
+  ExpectBack();
+}
+
 TEST_F(PointsTest, FailedWorkerCallFailsSingleRequestAtMost) {
   FailEverywhere("berth-worker0", 2);
 }
