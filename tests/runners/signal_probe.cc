@@ -7,7 +7,7 @@
 //       at a SIGRTMIN+5 to the foreground, and prints "moved".
 //   signal_probe command SIGNAL handles|plain
 //       Prints "started PID BLOCKED IGNORED"; at a SIGRTMIN+1 "saw COUNT PENDING" of SIGNAL, and ends with 7; at a
-//       SIGRTMIN+2 "awake"; at a SIGRTMIN+3 reads its terminal for SIGTTIN, else writes to it, and prints "used ERROR".
+//       SIGRTMIN+2 "awake COUNT"; at a SIGRTMIN+3 reads its terminal for SIGTTIN, else writes to it, and prints "used ERROR".
 //   signal_probe traced COMMAND...
 //       Becomes the command, which its parent traces from its first instruction on.
 //   signal_probe attributes ...
@@ -108,7 +108,7 @@ int Command(int signal, bool handles) {
   Say("started %d %d %d\n", getpid(), sigismember(&original, signal), before.sa_handler == SIG_IGN ? 1 : 0);
   while (asked == 0) {
     sigsuspend(&original);
-    if (called != 0) Say("%s\n", "awake");
+    if (called != 0) Say("awake %d\n", static_cast<int>(seen));
     called = 0;
     if (uses != 0) UseTerminal(signal);
     uses = 0;

@@ -52,6 +52,10 @@ int SignalOf(const signalfd_siginfo& info) { return static_cast<int>(info.ssi_si
 // Queued signals are delivered one by one; of every other signal at most one is pending.
 bool IsQueued(int signal) { return signal >= SIGRTMIN; }
 
+// Whether two signals may count as one where they are close to each other. A signal of the opposite effect may have come
+// between two that discard it.
+bool MayMerge(int signal) { return !IsQueued(signal) && !DiscardsPending(signal); }
+
 sigset_t AllSignals() {
   sigset_t all;
   ::sigfillset(&all);
@@ -229,19 +233,8 @@ void SignalRelay::TakeRead() {
     for (const signalfd_siginfo& info : first) all.push_back({info, info.ssi_code > 0});
   } else {
     Classify(first, &all);
-    // An equal signal that came meanwhile may be part of the group signal in the witness's count. Two signals so close
-    // to each other may count as one, unless a signal of the opposite effect may have come between them.
-    std::vector<signalfd_siginfo> more = Read();
-    more.erase(std::remove_if(more.begin(), more.end(),
-                              [&](const signalfd_siginfo& info) {
-                                const int signal = SignalOf(info);
-                                return !IsQueued(signal) && !DiscardsPending(signal) &&
-                                       std::any_of(all.begin(), all.end(), [&](const Received& each) {
-                                         return each.to_group && each.info.ssi_signo == info.ssi_signo;
-                                       });
-                              }),
-               more.end());
-    if (!more.empty()) Classify(more, &all);
+    // A SIGCONT that came meanwhile has discarded an earlier stop signal in the witness.
+    if (const std::vector<signalfd_siginfo> more = Read(); !more.empty()) Classify(more, &all);
     DropStaleCounts();
   }
   bool continues = false;
@@ -265,7 +258,20 @@ void SignalRelay::Classify(const std::vector<signalfd_siginfo>& signals, std::ve
   // A stopped witness could not answer.
   if (continued) witness_->Continue();
   RecordGroup(witness_->Take());
-  for (const signalfd_siginfo& info : signals) all->push_back({info, TakeOfGroup(info)});
+  sigset_t counted;
+  ::sigemptyset(&counted);
+  for (const signalfd_siginfo& info : signals) {
+    const int signal = SignalOf(info);
+    const bool to_group = TakeOfGroup(info);
+    if (to_group) ::sigaddset(&counted, signal);
+    const bool merged = ::sigismember(&counted, signal) == 1 || ::sigismember(&merged_, signal) == 1;
+    if (to_group || !merged || !MayMerge(signal)) all->push_back({info, to_group});
+  }
+  // Every signal that the witness has counted is pending here, or was read before.
+  ::sigpending(&merged_);
+  for (int signal = 1; signal < NSIG; ++signal) {
+    if (::sigismember(&counted, signal) == 0) ::sigdelset(&merged_, signal);
+  }
 }
 
 void SignalRelay::DropStaleCounts() {

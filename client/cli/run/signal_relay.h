@@ -95,7 +95,8 @@ class SignalRelay {
   void TakeStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DiscardStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<signalfd_siginfo> Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Adds `signals` to `all`. Requires a witness.
+  // Adds `signals` to `all`, except those that the witness has counted as one with an earlier signal for the group.
+  // Requires a witness.
   void Classify(const std::vector<signalfd_siginfo>& signals, std::vector<Received>* all)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Take(const signalfd_siginfo& info, bool to_group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -135,6 +136,9 @@ class SignalRelay {
   std::unique_ptr<GroupWitness> witness_ ABSL_GUARDED_BY(mu_);
   // Signals that the witness has received and this process has not yet read.
   SignalCounts of_group_ ABSL_GUARDED_BY(mu_) = {};
+  // Signals that were pending here after the witness's last answer, where that answer counted an equal one. The kernel
+  // merges equal signals in the witness, which had not received the first one yet, but not here, where it was read.
+  sigset_t merged_ ABSL_GUARDED_BY(mu_) = {};
   // The last stop signal or SIGCONT that was forwarded may have reached the command after a later one of the opposite
   // effect for the group. The later one is forwarded, too.
   bool overtook_ ABSL_GUARDED_BY(mu_) = false;
