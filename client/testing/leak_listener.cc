@@ -15,7 +15,6 @@
 #include "client/sdk/admin/inspector.h"
 #include "client/sdk/transport/live_object_counts.h"
 #include "client/testing/environment.h"
-#include "common/patience.h"
 #include "common/steady_clock.h"
 
 namespace berth::testing {
@@ -57,7 +56,7 @@ std::string AskTheDaemon() {
 
 // Returns the leak since `before`, after threads that are about to release resources had time to do so.
 std::string FindLeak(const Holdings& before) {
-  const absl::Time deadline = SteadyNow() + Patient(LeakListener::kPatience);
+  const absl::Time deadline = SteadyNow() + LeakListener::kPatience;
   std::string leak;
   while (!(leak = DescribeLeak(before, Holdings::Now())).empty() && SteadyNow() < deadline)
     absl::SleepFor(kPause);

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <iostream>
 #include <memory>
 #include <optional>
 
@@ -50,7 +51,8 @@ TEST_F(HeldTest, OwnAcquireNests) {
 class TakenTest : public berth::testing::PermitTest {};
 
 TEST_F(TakenTest, LosesItsPermitWhileItRuns) {
-  // The test that runs this program revokes every permit.
+  std::cout << "taken" << std::endl;
+  // The test that runs this program revokes the permit once it has read that line.
   while (!permit().revoked()) ::sched_yield();
 }
 

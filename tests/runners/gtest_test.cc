@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -63,9 +62,13 @@ TEST_F(GtestTest, TestsReturningEverythingPass) {
 TEST_F(GtestTest, TestWithEndedPermitFails) {
   StartDaemon();
   for (const bool under_run : {false, true}) {
-    const std::jthread revoker = daemon_->RevokePermits();
+    Subprocess program = Start("TakenTest*", {}, under_run);
+    said_.clear();
+    for (std::string line; line != "taken"; absl::StrAppend(&said_, line, "\n")) line = Must(program.ReadLine());
+    daemon_->RevokePermits();
+    absl::StrAppend(&said_, program.ReadAll());
     // The revoked permit is the wrapper's.
-    EXPECT_EQ(Run("TakenTest*", {}, under_run), under_run ? 79 : 1) << said_;
+    EXPECT_EQ(program.Wait(), under_run ? 79 : 1) << said_;
     EXPECT_TRUE(Said("the permit ended before its release: an operator (uid ")) << said_;
     EXPECT_TRUE(Said("[  FAILED  ] 1 test,")) << said_;
   }
@@ -90,7 +93,7 @@ TEST_F(GtestTest, LeakingTestFailsAndNamesLeak) {
   for (const bool under_run : {false, true}) {
     // All at once: the listener of each waits for leases that may still come back.
     std::vector<Subprocess> programs;
-    for (const Leak& leak : leaks) programs.push_back(Start(leak.filter, {"BERTH_TEST_PATIENCE=1"}, under_run));
+    for (const Leak& leak : leaks) programs.push_back(Start(leak.filter, {}, under_run));
     for (size_t i = 0; i < leaks.size(); ++i) {
       const std::string said = programs[i].ReadAll();
       EXPECT_EQ(programs[i].Wait(), 1) << said;

@@ -79,7 +79,9 @@ class TestWithTheFixture:
 
 class TestThatLosesItsPermit:
     def test_does_not_notice(self, gpu_permit):
-        # The runner's test revokes every permit.
+        # The runner's test revokes the permit once this file is there.
+        with open(os.environ["HELD"], "x", encoding="utf-8"):
+            pass
         while beside() != FREE:
             pass
 

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -84,8 +83,13 @@ TEST_F(PytestTest, EachTestHoldsItsOwnPermitWithFixture) {
 }
 
 TEST_F(PytestTest, TestWithEndedPermitFails) {
-  const std::jthread revoker = daemon_.RevokePermits();
-  EXPECT_EQ(Run({}, "::TestThatLosesItsPermit"), 1) << said_;
+  const std::string held = std::filesystem::path(daemon_.folder()).parent_path() / "taken";
+  Subprocess pytest = Start({}, "::TestThatLosesItsPermit",
+                            {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), absl::StrCat("HELD=", held)});
+  EXPECT_TRUE(Eventually([&] { return std::filesystem::exists(held) || pytest.IsGone(); }));
+  daemon_.RevokePermits();
+  said_ = pytest.ReadAll();
+  EXPECT_EQ(pytest.Wait(), 1) << said_;
   EXPECT_TRUE(Said("1 passed, 1 error")) << said_;
   EXPECT_TRUE(Said("the permit ended before its release: an operator (uid ")) << said_;
   EXPECT_TRUE(Said("berth release ended with 79: the permit was lost while the test ran")) << said_;

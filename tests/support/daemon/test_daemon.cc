@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -310,17 +309,11 @@ v1::Node TestDaemon::GetNode() {
   return Must(AskNext([](const Inspector& inspector) { return inspector.GetNode(); }));
 }
 
-std::jthread TestDaemon::RevokePermits() {
-  return std::jthread([admin = inspector()](std::stop_token stop) {
-    while (!stop.stop_requested()) {
-      const absl::StatusOr<v1::ListPermitsResponse> out = admin.ListPermits();
-      EXPECT_TRUE(Ok(out));
-      if (!out.ok()) return;
-      // The holder may have released the permit meanwhile.
-      for (const v1::Permit& permit : out->permits()) admin.RevokePermit(PermitId(permit.id())).IgnoreError();
-      ::poll(nullptr, 0, 2);
-    }
-  });
+void TestDaemon::RevokePermits() {
+  const v1::ListPermitsResponse out = Must(inspector().ListPermits());
+  for (const v1::Permit& permit : out.permits()) {
+    EXPECT_TRUE(Ok(inspector().RevokePermit(PermitId(permit.id()))));
+  }
 }
 
 Accounts TestDaemon::TakeAccounts() {

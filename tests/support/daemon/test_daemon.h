@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <berth/session.h>
@@ -93,8 +92,8 @@ class TestDaemon {
   // Returns the node as the current daemon reports it. After a reset the test's own session may have ended unnoticed.
   v1::Node GetNode();
 
-  // Starts a thread that revokes every granted permit until it is asked to stop.
-  std::jthread RevokePermits();
+  // Revokes every permit that is out now.
+  void RevokePermits();
 
   // Reads the current accounting. Fatal where the daemon does not answer.
   Accounts TakeAccounts();
