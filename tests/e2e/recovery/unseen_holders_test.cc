@@ -39,7 +39,13 @@ class UnseenHoldersTest : public ::testing::Test {
         {.argv = {"/bin/sh", "-c", absl::StrCat("exec 2>&1; exec ", ProgramPath("client/cli/berth"), " run ", words)},
          .environment = {absl::StrCat("BERTH_FOLDER=", daemon.folder()), "BERTH_SESSION"}});
   }
-  bool IsFull(const TestDaemon& daemon) { return Run(daemon, "--no-wait -- /bin/true").Wait() == 75; }
+  bool IsFull(TestDaemon& daemon) {
+    const uint64_t sessions = daemon.TakeAccounts().sessions;
+    const bool full = Run(daemon, "--no-wait -- /bin/true").Wait() == 75;
+    // Nothing would show the end of the process to a daemon that starts before this one has noticed it.
+    EXPECT_TRUE(daemon.AccountsBecome([&](const Accounts& accounts) { return accounts.sessions <= sessions; }));
+    return full;
+  }
   bool PermitsBecome(TestDaemon& daemon, uint64_t count) {
     return daemon.AccountsBecome([count](const Accounts& accounts) { return accounts.permits == count; });
   }
