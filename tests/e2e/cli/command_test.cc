@@ -80,7 +80,6 @@ TEST_F(CommandTest, RunExitCodeNamesFailureReason) {
 TEST_F(CommandTest, SilentDaemonIsNotReportedAsTimeout) {
   Actor holder(daemon_);
   holder.Do("acquire p");
-  const pid_t broker = daemon_.broker();
   // A machine that stalls may stop the broker too late, after it has answered.
   int code = 124;
   for (const char* const timeout : {"1", "5", "25"}) {
@@ -88,7 +87,7 @@ TEST_F(CommandTest, SilentDaemonIsNotReportedAsTimeout) {
                                {"/usr/bin/env", "BERTH_TEST_PATIENCE=1"});
     EXPECT_TRUE(daemon_.AccountsBecome(
         [&](const Accounts& accounts) { return accounts.waiters == 1 || command.IsGone(); }));
-    ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+    const pid_t broker = daemon_.StopBroker();
     code = command.Wait();
     ASSERT_EQ(::kill(broker, SIGCONT), 0);
     if (code != 124) break;

@@ -48,6 +48,8 @@ struct Case {
   Output output;
   int flags;
   Subprocess process;
+  // What the program has written.
+  std::string read = {};
 };
 
 class NoticesTest : public ::testing::Test {
@@ -86,11 +88,21 @@ class NoticesTest : public ::testing::Test {
     // Nothing becomes input of a program.
     if (!one.output.takes && !one.output.full) EXPECT_EQ(Drain(one.output), "");
     if (!one.output.takes || line.empty()) return;
-    std::string read;
+    AwaitLine(one, line);
+  }
+  static void AwaitLine(Case& one, absl::string_view line) {
     EXPECT_TRUE(Eventually([&] {
-      read += Drain(one.output);
-      return absl::StrContains(read, line);
-    })) << read;
+      one.read += Drain(one.output);
+      return absl::StrContains(one.read, line);
+    })) << one.read;
+  }
+  // Waits for the line on every output that takes lines as it is.
+  static void AwaitLines(std::vector<std::vector<Case>>& modes, absl::string_view line) {
+    for (std::vector<Case>& cases : modes) {
+      for (Case& one : cases) {
+        if (one.output.takes) AwaitLine(one, line);
+      }
+    }
   }
   static std::string Berth() { return ProgramPath("client/cli/berth"); }
   // The modes of the wrappers that this machine can test.
@@ -147,12 +159,13 @@ TEST_F(NoticesTest, CommandAfterWaitNoticeStartsAsWithoutWrapper) {
   ASSERT_EQ(Must(holder.ReadLine()), "up");
   std::vector<std::vector<Case>> waiting;
   for (const Words& mode : modes) waiting.push_back(StartOnEach(mode + Words{"--pool", "wide", "--"} + signals));
-  // The notices of earlier waiters come no later than that of the last one.
+  // A last waiter, for the outputs on which no notice can be seen.
   const Output last = std::move(MakeOutputs(folder_ + "/last", {"pipe"})[0]);
   Subprocess control = Start({Berth(), "run", "--pool", "wide", "--", "/bin/true"}, &last);
   pollfd notice = {.fd = last.reader.get(), .events = POLLIN, .revents = 0};
   ASSERT_EQ(::poll(&notice, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 1);
   EXPECT_TRUE(absl::StrContains(Drain(last), "waiting for pool wide"));
+  AwaitLines(waiting, "waiting for pool wide");
   holder.CloseInput();
   EXPECT_EQ(control.Wait(), 0);
   for (size_t mode = 0; mode < modes.size(); ++mode) {
@@ -172,20 +185,20 @@ TEST_F(NoticesTest, NoticeOfSilentDaemonDecidesNothing) {
   for (Case& one : bare) expected.push_back(one.process.ReadAll());
   std::vector<Words> modes = Modes();
   modes.push_back({Berth(), "run", "--exec"});
-  const pid_t broker = daemon_.broker();
-  ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+  const pid_t broker = daemon_.StopBroker();
   // Waits as the product does.
   const Words impatient = {"/usr/bin/env", "BERTH_TEST_PATIENCE=1"};
   std::vector<std::vector<Case>> waiting;
   for (const Words& mode : modes) {
     waiting.push_back(StartOnEach(impatient + mode + Words{"--pool", "wide", "--"} + signals));
   }
-  // The notices of earlier clients come no later than that of the last one.
+  // A last client, for the outputs on which no notice can be seen.
   const Output last = std::move(MakeOutputs(folder_ + "/last", {"pipe"})[0]);
   Subprocess control = Start(impatient + Words{Berth(), "run", "--pool", "wide", "--", "/bin/true"}, &last);
   pollfd notice = {.fd = last.reader.get(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(::poll(&notice, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 1);
   EXPECT_TRUE(absl::StrContains(Drain(last), "waiting for the daemon, which has not answered on "));
+  AwaitLines(waiting, "waiting for the daemon, which has not answered on ");
   ASSERT_EQ(::kill(broker, SIGCONT), 0);
   EXPECT_EQ(control.Wait(), 0);
   for (size_t mode = 0; mode < modes.size(); ++mode) {

@@ -71,8 +71,7 @@ void ExpectSilenceIsReported(const BerthCommand& berth) {
 
 TEST(OddInputTest, StoppedBrokerIsReportedWhileVerbsWait) {
   TestDaemon daemon;
-  const pid_t broker = daemon.broker();
-  ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+  const pid_t broker = daemon.StopBroker();
   ExpectSilenceIsReported(BerthCommand(daemon.folder()));
   ASSERT_EQ(::kill(broker, SIGCONT), 0);
 }
@@ -96,8 +95,7 @@ TEST(OddInputTest, StoppedBrokerIsReportedDuringLaterCalls) {
     Subprocess run = BerthCommand(daemon.folder()).Start({"run", "--", "/bin/sh", "-c", "echo in; read line; exit 9"},
                                                          kImpatient);
     EXPECT_EQ(Must(run.ReadLine()), "in");
-    const pid_t broker = daemon.broker();
-    ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+    const pid_t broker = daemon.StopBroker();
     for (size_t i = 0; i < std::size(rows); ++i) actors[i].SendLine(rows[i].call);
     run.WriteLine("go");
     for (size_t i = 0; i < std::size(rows); ++i) {

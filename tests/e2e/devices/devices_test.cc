@@ -105,6 +105,7 @@ TEST(DevicesTest, HungWorkerIsReplacedAndNextRepeatsCall) {
   const pid_t hung = WorkerOf(daemon, 0);
   // As in a driver call that does not return.
   ASSERT_EQ(::kill(hung, SIGSTOP), 0);
+  ASSERT_TRUE(Eventually([&] { return StateOf(hung) == 'T'; }));
   actor.SendLine("allocate b 4096");
   EXPECT_TRUE(Ok(other.Ask(absl::StrCat("allocate c ", MiB(128).count(), " device=1"))));
   EXPECT_TRUE(Ok(other.Ask("acquire p")));
@@ -136,6 +137,7 @@ TEST(DevicesTest, FourthDeathStopsDeviceUntilOperatorEnablesIt) {
   // Requests that wait for the worker are answered once no worker will follow.
   const pid_t last = WorkerOf(daemon, 0);
   ASSERT_EQ(::kill(last, SIGSTOP), 0);
+  ASSERT_TRUE(Eventually([&] { return StateOf(last) == 'T'; }));
   actor.SendLine("allocate b 4096");
   ASSERT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.reserved > 0; }));
   ASSERT_EQ(::kill(last, SIGKILL), 0);
@@ -213,7 +215,9 @@ TEST(DevicesTest, WaitingAllocationIsMadeByNextDaemon) {
   options.environment = {"BERTH_TEST_PATIENCE=1"};
   TestDaemon daemon(options);
   Actor actor(daemon);
-  ASSERT_EQ(::kill(WorkerOf(daemon, 0), SIGSTOP), 0);
+  const pid_t stopped = WorkerOf(daemon, 0);
+  ASSERT_EQ(::kill(stopped, SIGSTOP), 0);
+  ASSERT_TRUE(Eventually([&] { return StateOf(stopped) == 'T'; }));
   actor.SendLine("allocate a 4096");
   ASSERT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.reserved > 0; }));
   daemon.Stop();

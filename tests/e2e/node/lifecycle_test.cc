@@ -257,6 +257,7 @@ TEST(LifecycleTest, AllocationDuringWorkerDeathSucceeds) {
   const pid_t worker = daemon.workers().at(0);
   // A stopped worker reads nothing, so that the request is certainly pending when it dies.
   ASSERT_EQ(::kill(worker, SIGSTOP), 0);
+  ASSERT_TRUE(Eventually([&] { return StateOf(worker) == 'T'; }));
   actor.SendLine(absl::StrCat("allocate b ", kMiB));
   ASSERT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.reserved == 2 * kMiB; }));
   ASSERT_EQ(::kill(worker, SIGKILL), 0);

@@ -183,8 +183,7 @@ TEST_F(WallClockTest, CallDeadlineIgnoresClockSetBack) {
     Actor without(daemon, {.environment = clock_.environment()});
     waiting.Do("status");
     daemon.supervisor().Signal(SIGSTOP);
-    const pid_t broker = daemon.broker();
-    ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+    const pid_t broker = daemon.StopBroker();
     waiting.SendLine("allocate b 4096");
     without.SendLine("acquire p");
     // The client usually waits by then; where it does not, its clock only differed from the start.

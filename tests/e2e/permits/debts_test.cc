@@ -37,8 +37,7 @@ TEST(DebtsTest, PendingReturnsAreDeliveredAfterSessionClose) {
   actor.Do("acquire p");
   actor.Do("allocate b 4096");
   actor.Do("map b");
-  const pid_t broker = daemon.broker();
-  ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+  const pid_t broker = daemon.StopBroker();
   // No broker receives the release and the free, and leaving does not wait for them.
   actor.Do("close");
   ASSERT_EQ(::kill(broker, SIGCONT), 0);
@@ -80,8 +79,7 @@ TEST(DebtsTest, LeavingProcessLeavesNothingInLivingSession) {
   Actor parent(daemon, {.environment = {kOwnBounds}});
   parent.Do("child");
   parent.Do("in-child acquire p");
-  const pid_t broker = daemon.broker();
-  ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+  const pid_t broker = daemon.StopBroker();
   parent.Do("in-child close");
   ASSERT_EQ(::kill(broker, SIGCONT), 0);
   EXPECT_TRUE(daemon.AccountsBecome(NothingIsOut)) << Describe(daemon.TakeAccounts());
@@ -98,8 +96,7 @@ TEST(DebtsTest, UnansweredWaitLeavesNoPermit) {
   Actor waiter(daemon, {.environment = {kOwnBounds}});
   waiter.Do("begin w");
   ASSERT_TRUE(daemon.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
-  const pid_t broker = daemon.broker();
-  ASSERT_EQ(::kill(broker, SIGSTOP), 0);
+  const pid_t broker = daemon.StopBroker();
   waiter.Do("cancel w");
   EXPECT_EQ(waiter.Ask("join w").status().code(), absl::StatusCode::kCancelled);
   waiter.Do("close");

@@ -326,9 +326,7 @@ TEST_F(StoppedWaitersTest, ContinueDuringStopUndoesIt) {
     Job job(daemon_, kRun);
     ASSERT_TRUE(WaitersBecome(1));
     // The waiter's message that it leaves the queue has no answer meanwhile.
-    const pid_t broker = daemon_.broker();
-    ::kill(broker, SIGSTOP);
-    ASSERT_TRUE(Eventually([&] { return StateOf(broker) == 'T'; }));
+    const pid_t broker = daemon_.StopBroker();
     job.Signal(halt.signal, halt.group);
     job.Signal(SIGCONT, halt.group);
     ::kill(broker, SIGCONT);

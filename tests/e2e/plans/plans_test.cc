@@ -293,9 +293,7 @@ TEST(PlansTest, UnknownReplanOutcomeForbidsTiles) {
       return session != nullptr && made.ok();
     }));
     Plan plan = *std::move(made);
-    const pid_t broker = daemon.broker();
-    ASSERT_EQ(::kill(broker, SIGSTOP), 0);
-    ASSERT_TRUE(Eventually([&] { return StateOf(broker) == 'T'; }));
+    const pid_t broker = daemon.StopBroker();
     const absl::Status unknown = plan.Replan({.reweigh = true}).status();
     EXPECT_TRUE(absl::IsDeadlineExceeded(unknown) || absl::IsUnavailable(unknown)) << unknown;
     EXPECT_TRUE(plan.stale());

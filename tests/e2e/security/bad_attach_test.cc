@@ -206,7 +206,7 @@ TEST_F(BadAttachTest, LingeringFdDelaysNoOthers) {
   std::vector<UniqueFd> readers;
   const absl::Time begin = absl::Now();
   // Stops the broker, so that its close of the sent fds is surely the last: the test closes first.
-  ASSERT_EQ(::kill(daemon_.broker(), SIGSTOP), 0);
+  daemon_.StopBroker();
   AttachSocket fresh = AttachSocket::Connect(daemon_.folder());
   for (AttachSocket* const socket : {&fresh, &client.channel(), &client.lifeline()}) {
     auto [lingering, reader] = LingeringConnection(kLinger);

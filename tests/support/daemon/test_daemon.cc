@@ -241,6 +241,15 @@ void TestDaemon::AwaitBrokerAfter(pid_t before) {
   if (!followed) Fatal(absl::DeadlineExceededError("no broker follows"), folder_);
 }
 
+pid_t TestDaemon::StopBroker() {
+  const pid_t pid = broker();
+  if (::kill(pid, SIGSTOP) < 0) Fatal(OsError("kill", errno), "broker");
+  if (!Eventually([pid] { return StateOf(pid) == 'T'; })) {
+    Fatal(absl::DeadlineExceededError("the broker does not stop"), folder_);
+  }
+  return pid;
+}
+
 void TestDaemon::KillSupervisorAndBroker() {
   // Stops one, so that it does not replace the other. That is the parent: the kernel continues a stopped process whose
   // parent ends, as a member of an orphaned process group.

@@ -68,6 +68,9 @@ class TestDaemon {
   // The second half of each, for a test that sends the signal itself: waits until another process than `before` serves.
   void AwaitSupervisorAfter(pid_t before);
   void AwaitBrokerAfter(pid_t before);
+  // Stops the broker by SIGSTOP, and waits until it has stopped: its threads go on until the first one has seen the
+  // signal. A SIGCONT to the returned process continues it.
+  pid_t StopBroker();
   // Kills both, so that only StartAgain() starts new ones.
   void KillSupervisorAndBroker();
   // Restarts the daemon in the same way, as a service manager that stored `stored` does, once none of its processes is
