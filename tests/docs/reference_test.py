@@ -382,6 +382,99 @@ def test_numbers_of_requests():
     return [f"kKind {kind} is taken twice" for kind in sorted(set(kinds)) if kinds.count(kind) > 1]
 
 
+# ---- limits ----
+
+# The constants that bound each row of the table in docs/concepts/limits.md: the file, and names in it.
+LIMITS_OF = {
+    "sessions": [("daemon/core/core.h", "sessions"), ("daemon/supervisor/fd_store/fd_reserve.h", "kReservedOperators")],
+    "waiters of one pool": [("daemon/core/core.h", "waiters_per_pool", "operator_waiters_per_pool")],
+    "requests that wait for bytes": [
+        ("daemon/core/core.h", "waiting_allocations_per_device", "operator_allocations_per_device")],
+    "blocks, and requests for one": [("daemon/core/core.h", "blocks", "operator_blocks")],
+    "imports of blocks": [
+        ("daemon/core/core.h", "imports", "imports_per_block", "imports_per_channel", "operator_imports")],
+    "grants of blocks": [("daemon/core/core.h", "grants", "grants_per_block")],
+    "names of published blocks": [("daemon/core/core.h", "names_per_tenant")],
+    "reservations": [("daemon/core/core.h", "reservations", "reservations_per_session", "operator_reservations")],
+    "plans, and requests for one": [("daemon/core/core.h", "plans", "plans_per_session", "operator_plans")],
+    "stored answers": [("daemon/core/core.h", "answer_bytes", "operator_answer_bytes"),
+                       ("daemon/core/types/limits.h", "bytes_per_session", "bytes_per_channel", "per_channel")],
+    "compiled modules: number": [("daemon/core/types/module_types.h", "modules")],
+    "compiled modules: bytes": [("daemon/core/types/module_types.h", "total", "tenant")],
+    "modules in compilation": [("daemon/core/types/module_types.h", "compiles", "compiles_per_user")],
+    "requests that wait for a compile": [("daemon/core/types/module_types.h", "waiters_per_user")],
+    "the thread that stores": [],
+    "audit log: bytes": [("daemon/service/audit/audit_log.h", "kAuditSize")],
+    "audit log: decisions": [("daemon/service/audit/audit_log.h", "kWaiting")],
+    "log of memory events: records in memory": [("daemon/service/audit/allocation_log.h", "kMaxRecords")],
+    "log of memory events: records that wait": [("daemon/service/audit/allocation_log.h", "kWaiting")],
+    "history: leases": [("daemon/broker/history_writer.h", "kRows")],
+    "history: bytes": [("daemon/broker/history_writer.h", "kSize")],
+    "history: grants and ends": [("daemon/broker/history_writer.h", "kWaiting")],
+    "waiting queries of the history": [
+        ("daemon/broker/history_writer.h", "kQueries", "kUserQueries", "kOperatorQueries")],
+    "gRPC connections": [("daemon/service/transport/connection_table.h", "total", "per_uid", "operators")],
+    "calls open on one gRPC": [("daemon/service/transport/grpc_server.h", "streams_per_connection")],
+    "watches of devices": [
+        ("daemon/service/rpc/device_watch.h", "kMaxPerUid", "kMaxPerConnection", "kMaxOfOperators")],
+    "watches of health": [("daemon/service/limits/standard_streams.h", "kHealthWatches.total",
+                           "kHealthWatches.per_uid", "kHealthWatches.operators")],
+    "reflection streams": [("daemon/service/limits/standard_streams.h", "kReflections.total", "kReflections.per_uid",
+                            "kReflections.operators")],
+    "fds of connections to `attach.sock`": [("daemon/service/attach/attach_limits.h", "fds_per_uid"),
+                                            ("daemon/supervisor/fd_store/fd_reserve.h", "kOperatorSessionFds")],
+    "connections to `attach.sock` that sent": [("daemon/service/attach/attach_server.cc", "kMaxFresh"),
+                                               ("daemon/supervisor/fd_store/fd_reserve.h", "kOperatorSessionFds")],
+    "fds of the daemon's processes": [
+        ("daemon/supervisor/fd_store/fd_reserve.h", "kReservedFds", "2 * kReservedFds", "kReservedFds // 2")],
+    "fds in the fd store": [("daemon/supervisor/supervisor.cc", "kFdHeadroom", "2 * kFdHeadroom + 1"),
+                            ("daemon/supervisor/fd_store/fd_reserve.h", "kOperatorSessionFds")],
+    "places of the service manager's": [
+        ("daemon/supervisor/fd_store/service_manager_fd_store.h", "kLifelines", "kProcesses")],
+    "new blocks that wait": [("daemon/device/worker/worker_channel.h", "kMaxWaitingCreates")],
+    "accounts without a session": [("daemon/core/core.h", "detached_tenants")],
+    "lines of the daemon's log": [("daemon/service/limits/refusal_log.h", "kLinesPerSecond")],
+    "devices for which a refusal": [("daemon/core/devices/placement.cc", "kNamedDevices")],
+}
+
+
+def value_of(path, name):
+    """Returns a constant's value, or that of an expression of constants of one file, as the page writes it."""
+    text = read(path)
+
+    def known(match):
+        whole, _, field = match.group(0).partition(".")
+        found = re.search(rf"\b{whole} = ([^;]+);", text)
+        assert found, f"{path} has no {whole}: the test must follow the code"
+        inner = found.group(1)
+        if field:
+            inner = re.search(rf"\.{field} = ([^,}}]+)", inner).group(1)
+        return "(" + re.sub(r"\bk\w+", known, inner.replace("'", "")) + ")"
+
+    value = re.sub(r"\b[a-zA-Z_][\w.]*", known, name)
+    mebibytes = re.fullmatch(r"\(MiB\((\d+)\)\)", value)
+    return f"{mebibytes.group(1)} MiB" if mebibytes else f"{eval(value):,}"  # pylint: disable=eval-used
+
+
+def test_limits():
+    """The numbers of the page's table are those of the code, row by row."""
+    page = "docs/concepts/limits.md"
+    table = rows(page, "resource")
+    lines = []
+    for row in table:
+        names = [name for name in LIMITS_OF if row[0].startswith(name)]
+        if len(names) != 1:
+            lines.append(f"{page}: the test knows no constants for the row {row[0]}")
+            continue
+        code = {value_of(path, name) for path, *constants in LIMITS_OF[names[0]] for name in constants}
+        # Not 1/(n + 1), and no name of a file.
+        shown = set(re.findall(r"\b\d[\d,]*\b(?: MiB)?", " ".join(re.sub(r"`[^`]*`", "", cell) for cell in row[1:4])))
+        lines += [f"{row[0]}: the page lacks {number}" for number in sorted(code - shown)]
+        lines += [f"{row[0]}: the code lacks {number}" for number in sorted(shown - code)]
+    gone = [name for name in LIMITS_OF if not any(row[0].startswith(name) for row in table)]
+    return lines + [f"{page}: no row begins with {name}" for name in gone]
+
+
 # ---- the pages ----
 
 
@@ -506,6 +599,7 @@ TESTS = [
     test_protos,
     test_adding_an_rpc,
     test_numbers_of_requests,
+    test_limits,
     test_links,
     test_named_files,
     test_index,
