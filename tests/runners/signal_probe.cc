@@ -7,7 +7,7 @@
 //       at a SIGRTMIN+5 to the foreground, and prints "moved".
 //   signal_probe command SIGNAL handles|plain
 //       Prints "started PID BLOCKED IGNORED"; at a SIGRTMIN+1 "saw COUNT PENDING" of SIGNAL, and ends with 7; at a
-//       SIGRTMIN+2 "awake COUNT"; at a SIGRTMIN+3 reads its terminal for SIGTTIN, else writes to it, and prints "used ERROR".
+//       SIGRTMIN+2 "awake FORWARDED", how many of them its parent sent; at a SIGRTMIN+3 reads its terminal for SIGTTIN, else writes to it, and prints "used ERROR".
 //   signal_probe traced COMMAND...
 //       Becomes the command, which its parent traces from its first instruction on.
 //   signal_probe attributes ...
@@ -46,6 +46,7 @@ namespace {
 constexpr int kCodeOfCommand = 7;
 
 volatile sig_atomic_t seen = 0;
+volatile sig_atomic_t forwarded = 0;
 volatile sig_atomic_t asked = 0;
 volatile sig_atomic_t called = 0;
 volatile sig_atomic_t uses = 0;
@@ -104,11 +105,19 @@ int Command(int signal, bool handles) {
   Handle(SIGRTMIN + 3, [](int) { uses = 1; });
   struct sigaction before;
   sigaction(signal, nullptr, &before);
-  if (handles) Handle(signal, [](int) { seen = seen + 1; });
+  if (handles) {
+    struct sigaction counting = {};
+    counting.sa_flags = SA_SIGINFO;
+    counting.sa_sigaction = [](int, siginfo_t* info, void*) {
+      seen = seen + 1;
+      if (info->si_code == SI_USER && info->si_pid == getppid()) forwarded = forwarded + 1;
+    };
+    sigaction(signal, &counting, nullptr);
+  }
   Say("started %d %d %d\n", getpid(), sigismember(&original, signal), before.sa_handler == SIG_IGN ? 1 : 0);
   while (asked == 0) {
     sigsuspend(&original);
-    if (called != 0) Say("awake %d\n", static_cast<int>(seen));
+    if (called != 0) Say("awake %d\n", static_cast<int>(forwarded));
     called = 0;
     if (uses != 0) UseTerminal(signal);
     uses = 0;
