@@ -553,6 +553,7 @@ TEST_F(PointsTest, FailedBrokerCallSkipsNoWaitForUse) {
   uint64_t tried = 0;
   for (uint64_t point = 1; point <= all && !HasFailure(); ++point, ++tried) read(PointMode::kFail, point);
   std::cout << tried << " calls of a preflight\n";
+  writer.Do("unmap b");
   writer.Do("free b");
   ExpectBack();
 }
