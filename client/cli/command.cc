@@ -125,12 +125,12 @@ void Command::RunsProgram(const std::vector<std::string>& separated, std::vector
 
 bool Command::parsed() const { return app_->parsed(); }
 
-std::string Command::LastValueInSubcommand(const std::string& option) const {
-  for (const CLI::App* const subcommand : app_->get_subcommands()) {
-    const CLI::Option* const found = subcommand->get_option_no_throw(option);
-    if (found != nullptr && !found->results().empty()) return found->results().back();
+std::optional<bool> Command::TakesValue(const std::string& option) const {
+  if (const CLI::Option* const found = app_->get_option_no_throw(option)) return found->get_items_expected_max() > 0;
+  for (CLI::App* const subcommand : app_->get_subcommands([](const CLI::App*) { return true; })) {
+    if (const std::optional<bool> takes = Command(subcommand, chosen_).TakesValue(option)) return takes;
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace berth::cli

@@ -11,6 +11,7 @@
 #define CLIENT_CLI_COMMAND_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -84,8 +85,8 @@ class Command {
 
   // Whether the command line names the command.
   bool parsed() const;
-  // Returns the last value of an option of the subcommand that the command line names; empty if it has none.
-  std::string LastValueInSubcommand(const std::string& option) const;
+  // Returns whether the option of the command, or of a subcommand, takes a value; nothing if none has the option.
+  std::optional<bool> TakesValue(const std::string& option) const;
 
  private:
   CLI::App* app_;

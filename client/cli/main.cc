@@ -113,6 +113,13 @@ void FailEvaluation(int code) {
   if (output_is_evaluated) WriteWithoutBlocking(STDOUT_FILENO, text, static_cast<size_t>(size));
 }
 
+// Reports a command line that the parser rejects, and returns its exit code. Stderr has the mistake.
+int EndRejected(Command app, std::span<const char* const> words) {
+  const int code = ReportUsageError(app, words);
+  FailEvaluation(code);
+  return code;
+}
+
 // Without memory nothing can be undone: sessions and permits end with the process.
 void EndWithoutMemory() {
   rlimit space = {};
@@ -217,8 +224,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (const auto words = app.remaining(); app.get_subcommands().empty() && !words.empty()) {
       Report(absl::InvalidArgumentError(words[0] + " is not a command; `berth --help` lists the commands"));
-      FailEvaluation(kUsage);
-      return kUsage;
+      return EndRejected(top, {argv + 1, argv + argc});
     }
     // Help and version are "errors" with code 0; every invalid command line has the same code.
     std::ostringstream out, err;
@@ -226,9 +232,7 @@ int main(int argc, char** argv) {
     Print(out.str());
     if (!answered) PrintError(absl::StrCat("berth: ", absl::StripTrailingAsciiWhitespace(err.str()), "\n"));
     if (answered) return Exit({});
-    const int code = CodeOfUsageError(top);
-    FailEvaluation(code);
-    return code;
+    return EndRejected(top, {argv + 1, argv + argc});
   }
   return Exit(chosen());
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "berth/v1/permit.pb.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -68,8 +69,8 @@ std::vector<Row> NotRunRows() {
           {"no daemon", {"--", "/bin/true"}, 69, NotRun("unreachable"), Node::kNoDaemon},
           {"denied", {"--", "/bin/true"}, 69, NotRun("denied"), Node::kDenied},
           {"wrong amount", {"--mem", "plenty", "--", "/bin/true"}, 64, NotRun("usage")},
-          {"wrong option", {"--no-such-option", "--", "/bin/true"}, 64, {}},
-          {"no command", {}, 64, {}},
+          {"wrong option", {"--no-such-option", "--", "/bin/true"}, 64, NotRun("usage")},
+          {"no command", {}, 64, NotRun("usage")},
           {"no such command", {"--", "no-such-command-anywhere"}, 127, NotRun("not-found")},
           {"no command by exec", {"--exec", "--", "no-such-command-anywhere"}, 127, NotRun("not-found")},
           {"not executable", {"--", "/etc/passwd"}, 126, NotRun("not-executable")},
@@ -134,6 +135,11 @@ class ExitCodesTest : public ::testing::Test {
   }
 
   std::string StatusPath() const { return folder_ + "/status"; }
+  void WriteOldStatus() const {
+    fs::remove(StatusPath());
+    std::ofstream(StatusPath()) << "ran=yes\ncode=0\npermit=held\nexit=0\n";
+    GiveToClients(StatusPath());
+  }
   // Returns the status, in which the last line of a name counts.
   Lines Status() const {
     Lines lines;
@@ -169,7 +175,7 @@ TEST_F(ExitCodesTest, CommandNotRunIsReportedByCodeAndStatus) {
       for (const int chosen : {0, kChosen}) {
         Words more = {"--status-file", StatusPath()};
         if (chosen != 0) more.push_back(absl::StrCat("--exit-code-not-run=", chosen));
-        fs::remove(StatusPath());
+        WriteOldStatus();
         const int code = chosen != 0 ? chosen : row.code;
         EXPECT_EQ(Run(row, verb, more), code) << verb << " " << row.name << ": " << said_;
         EXPECT_NE(said_, "") << row.name;
@@ -258,6 +264,60 @@ TEST_F(ExitCodesTest, AcquireReportsReasonWithoutPermit) {
   EXPECT_EQ(reason("acquire --no-wait"), "not-free");
   EXPECT_EQ(reason("acquire --timeout 0.1"), "timed-out");
   holder.Quit();
+}
+
+// The status of an earlier run would be read as that of the command line.
+TEST_F(ExitCodesTest, WrongCommandLineReplacesOldStatus) {
+  const struct {
+    const char* words;
+    int code = 64;
+  } rows[] = {{"run --no-such-option --status-file status -- true"},
+              {"run --no-such-option 5 --status-file status -- true"},
+              {"run --no-such-option 5 --status-file status true"},
+              {"run --no-such-option=5 --status-file=status true"},
+              {"run --label --status-fd --priority 11 --status-file status -- true"},
+              {"run --priority 11 --status-file status -- true"},
+              {"run --status-file status --priority 11 -- true"},
+              {"run --status-file status --status-fd 1 -- true"},
+              {"run --status-file status --status-file status -- true"},
+              {"run --status-file status"},
+              {"run --status-file status --exec=maybe -- true"},
+              {"run --exit-code-not-run 0 --status-file status -- true"},
+              {"run --no-such-option --exit-code-not-run 42 --status-file status -- true", 42},
+              {"run --status-file status --exit-code-not-run=42 --no-such-option -- true", 42},
+              {"--no-such-option run --status-file status -- true"},
+              {"--no-such-option 5 run --status-file status -- true"},
+              {"ctest-run --no-such-option --status-file status -- true"},
+              {"no-such-verb --status-file status -- true"}};
+  for (const auto& row : rows) {
+    WriteOldStatus();
+    EXPECT_EQ(Script(absl::StrCat("exec $BERTH ", row.words)), row.code) << row.words << said_;
+    Lines expected = NotRun("usage");
+    expected["exit"] = absl::StrCat(row.code);
+    EXPECT_EQ(Status(), expected) << row.words;
+    // As an fd, with the mistake before or after it.
+    std::string by_fd = row.words;
+    const size_t option = by_fd.find("--status-file");
+    if (by_fd.find("--status-f", option + 1) != std::string::npos) continue;
+    by_fd.replace(option, absl::string_view("--status-file status").size(), "--status-fd 5");
+    WriteOldStatus();
+    EXPECT_EQ(Script(absl::StrCat("exec $BERTH ", by_fd, " 5>status")), row.code) << by_fd << said_;
+    // Words of a program might be meant, whose fd stays.
+    const bool certain = by_fd != "run --no-such-option 5 --status-fd 5 true";
+    EXPECT_EQ(Status(), certain ? expected : Lines()) << by_fd;
+  }
+}
+
+TEST_F(ExitCodesTest, WrongCommandLineLeavesFilesOfProgram) {
+  for (const char* const words : {"run --no-such-option tool --status-file status", "run tool --status-file status --",
+                                  "run --priority 11 tool --status-file status",
+                                  "run --no-wait=5 -- --status-file status",
+                                  "status --no-such-option -- --status-file status"}) {
+    fs::remove(StatusPath());
+    std::ofstream(StatusPath()) << "of=another\n";
+    EXPECT_NE(Script(absl::StrCat("exec $BERTH ", words)), 0) << words;
+    EXPECT_EQ(Status(), (Lines{{"of", "another"}})) << words << said_;
+  }
 }
 
 // Harnesses read a command that did not run as a failure; with the option, `git bisect` skips it.

@@ -4,21 +4,30 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <set>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/os/nonblocking_write.h"
 #include "common/os/os_error.h"
+#include "common/os/unique_fd.h"
 #include "common/steady_clock.h"
 
 namespace berth::cli {
 namespace {
 
 constexpr char kNotRunOption[] = "--exit-code-not-run";
+constexpr char kFileOption[] = "--status-file";
+constexpr char kFdOption[] = "--status-fd";
 
 // A process has at most one report.
 std::atomic<int> code_without_memory = kRunFailed;
@@ -34,13 +43,97 @@ constexpr absl::Duration kPause = absl::Milliseconds(5);
 // Returns errno of a failed F_DUPFD_CLOEXEC: EINVAL means that the limit does not allow numbers from kFirstFd.
 int ErrorOfDuplicate() { return errno == EINVAL ? EMFILE : errno; }
 
+// Returns 0 for an invalid code.
+int CodeIn(const std::string& text) {
+  int code = 0;
+  return absl::SimpleAtoi(text, &code) && code >= 1 && code <= kMaxNotRunCode ? code : 0;
+}
+
 // Returns the error that the parser prints; empty for a valid code.
 std::string CheckNotRunCode(const std::string& text) {
-  int code = 0;
-  if (absl::SimpleAtoi(text, &code) && code >= 1 && code <= kMaxNotRunCode) return "";
+  if (CodeIn(text) != 0) return "";
   return absl::StrCat("\"", text, "\" is not an exit code from 1 to ", kMaxNotRunCode,
                       ": 0 is success; from 126, codes mean a command that cannot be executed, or a signal");
 }
+
+// Whether the file is a report of an earlier run.
+bool IsReport(const std::string& path) {
+  constexpr absl::string_view kStart = "ran=";
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  char start[kStart.size()];
+  return file && ::read(file.get(), start, sizeof(start)) == static_cast<ssize_t>(sizeof(start)) &&
+         absl::string_view(start, sizeof(start)) == kStart;
+}
+
+// The options of a report in a command line that the parser rejects. The parser stops at the first mistake.
+class RejectedOptions {
+ public:
+  // `words`: those without the program's name.
+  RejectedOptions(Command app, std::span<const char* const> words) {
+    const auto end = std::find(words.begin(), words.end(), absl::string_view("--"));
+    separated_ = end != words.end();
+    // Whether the last option is unknown, and its value may follow.
+    bool unknown = false;
+    for (auto at = words.begin(); at != end; ++at) {
+      const std::string word = *at;
+      if (!absl::StartsWith(word, "-")) {
+        if (!TakeWord(word, unknown)) return;
+        unknown = false;
+        continue;
+      }
+      const size_t equals = word.find('=');
+      const std::string name = word.substr(0, equals);
+      const bool is_reports = name == kNotRunOption || name == kFileOption || name == kFdOption;
+      const bool joined = equals != std::string::npos;
+      unknown = !joined && !is_reports && !app.TakesValue(name).has_value();
+      if (joined) {
+        TakeOption(name, word.substr(equals + 1));
+      } else if ((is_reports || app.TakesValue(name).value_or(false)) && at + 1 != end) {
+        TakeOption(name, *++at);
+      }
+    }
+  }
+
+  int not_run_code() const { return not_run_code_; }
+  const std::set<std::string>& files() const { return files_; }
+  const std::set<int>& fds() const { return fds_; }
+
+ private:
+  // Returns false at the first word of a program.
+  bool TakeWord(const std::string& word, bool after_unknown_option) {
+    if (!runs_program_ && (word == "run" || word == "ctest-run")) {
+      runs_program_ = true;
+    } else if (runs_program_ && !after_unknown_option) {
+      return false;
+    } else if (runs_program_ || has_word_) {
+      // Either an unknown option's value, or a program.
+      certain_ = separated_;
+    }
+    has_word_ = true;
+    return true;
+  }
+
+  void TakeOption(const std::string& name, const std::string& value) {
+    if (name == kNotRunOption && certain_) {
+      if (const int code = CodeIn(value); code != 0) not_run_code_ = code;
+    } else if (name == kFileOption) {
+      const bool blank = absl::StripAsciiWhitespace(value).empty();
+      if (!blank && (certain_ || IsReport(value))) files_.insert(value);
+    } else if (name == kFdOption && certain_) {
+      if (int fd = -1; absl::SimpleAtoi(value, &fd) && fd >= 0) fds_.insert(fd);
+    }
+  }
+
+  // Whether "--" separates the words of a program.
+  bool separated_ = false;
+  bool has_word_ = false;
+  bool runs_program_ = false;
+  // Whether the options are surely those of `berth`. If not, only reports of earlier runs are replaced.
+  bool certain_ = true;
+  int not_run_code_ = 0;
+  std::set<std::string> files_;
+  std::set<int> fds_;
+};
 
 std::string EndLine(const ExitStatus& end) {
   return end.signal == 0 ? absl::StrCat("code=", end.code, "\n") : absl::StrCat("signal=", end.signal, "\n");
@@ -54,19 +147,27 @@ void AddRunReportOptions(Command verb, RunReportOptions* options) {
                  "that ends the wait still ends this process")
       .Check(CheckNotRunCode);
   const Option file = verb.AddOption(
-      "--status-file", &options->status_file,
+      kFileOption, &options->status_file,
       "Write the outcome to this file, as lines of NAME=VALUE: ran=yes, ran=no or ran=exec; code= or signal= "
       "of the command; reason= if it did not run; permit=held or permit=ended; exit=");
-  verb.AddOption("--status-fd", &options->status_fd,
+  verb.AddOption(kFdOption, &options->status_fd,
                  "Write the same lines to this open fd, which the command does not inherit")
       .NonNegative()
       .Excludes(file);
 }
 
-int CodeOfUsageError(Command app) {
-  const std::string text = app.LastValueInSubcommand(kNotRunOption);
-  int code = 0;
-  return CheckNotRunCode(text).empty() && absl::SimpleAtoi(text, &code) ? code : kUsage;
+int ReportUsageError(Command app, std::span<const char* const> words) {
+  const RejectedOptions rejected(app, words);
+  std::vector<RunReportOptions> outputs;
+  for (const std::string& file : rejected.files()) outputs.push_back({.status_file = file});
+  for (const int fd : rejected.fds()) outputs.push_back({.status_fd = fd});
+  for (RunReportOptions& output : outputs) {
+    output.not_run_code = rejected.not_run_code();
+    RunReport report(output);
+    if (const absl::Status opened = report.Open(); !opened.ok()) Complain(opened.message());
+    report.NotRun({.code = kUsage, .not_run = "usage"});
+  }
+  return rejected.not_run_code() != 0 ? rejected.not_run_code() : kUsage;
 }
 
 absl::Status RunReport::Open() {

@@ -5,6 +5,7 @@
 #define CLIENT_CLI_RUN_RUN_REPORT_H_
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,9 +28,10 @@ struct RunReportOptions {
 // Adds the options to a verb. `options` must live as long as `verb`.
 void AddRunReportOptions(Command verb, RunReportOptions* options);
 
-// Returns the exit code for a command line that the parser rejects: the code of its --exit-code-not-run if that is
-// valid, otherwise kUsage.
-int CodeOfUsageError(Command app);
+// Reports a command line that the parser rejects as a command that did not run, wherever the options of the report
+// stand among `words`, those without the program's name. A file therefore has no report of an earlier run. Returns the
+// exit code: that of --exit-code-not-run if it is valid, otherwise kUsage.
+int ReportUsageError(Command app, std::span<const char* const> words);
 
 // Writes lines of NAME=VALUE. If a name occurs twice, the last line counts.
 //
