@@ -113,10 +113,20 @@ void FailEvaluation(int code) {
   if (output_is_evaluated) WriteWithoutBlocking(STDOUT_FILENO, text, static_cast<size_t>(size));
 }
 
+// Whether a program reads how `berth --json acquire` or `release` ends (client/cli/verbs/acquire.cc).
+bool output_has_end = false;
+
+void FailForPrograms(int code) {
+  char text[64];
+  const int size = ::snprintf(text, sizeof(text), "{\"code\":%d,\"reason\":\"usage\"}\n", code);
+  if (output_has_end) WriteWithoutBlocking(STDOUT_FILENO, text, static_cast<size_t>(size));
+}
+
 // Reports a command line that the parser rejects, and returns its exit code. Stderr has the mistake.
 int EndRejected(Command app, std::span<const char* const> words) {
   const int code = ReportUsageError(app, words);
   FailEvaluation(code);
+  FailForPrograms(code);
   return code;
 }
 
@@ -151,10 +161,15 @@ void LogOfGrpc(gpr_log_func_args* line) {
 }
 
 // Before the initializers that may end this process. Words after "--" belong to another program.
-[[gnu::constructor(101)]] void LookForShell(int argc, char** argv) {
+[[gnu::constructor(101)]] void LookForReaders(int argc, char** argv) {
+  bool json = false;
+  bool has_end = false;
   for (int i = 1; i < argc && ::strcmp(argv[i], "--") != 0; ++i) {
     if (::strcmp(argv[i], "--shell") == 0) output_is_evaluated = true;
+    if (::strcmp(argv[i], "--json") == 0 || ::strcmp(argv[i], "--json=true") == 0) json = true;
+    if (::strcmp(argv[i], "acquire") == 0 || ::strcmp(argv[i], "release") == 0) has_end = true;
   }
+  output_has_end = json && has_end;
 }
 
 // The static initializers of libraries allocate memory.

@@ -391,6 +391,44 @@ TEST_P(ProgramTest, ProgramAcquiresAndChildrenJoinWithoutFds) {
   EXPECT_EQ(Subprocess::Start(nested).Wait(), 0);
 }
 
+TEST_P(ProgramTest, EveryEndIsPrintedAsJson) {
+  Subprocess owner = Start({"/bin/cat"});
+  const std::string acquire = absl::StrCat("$BERTH --json acquire --label 'a b' --owner ", owner.pid());
+  const auto json = [this](const std::string& script) {
+    return Json::parse(Script(absl::StrCat("exec 2>/dev/null; ", script)), nullptr, /*allow_exceptions=*/false);
+  };
+  const Json held = json(acquire);
+  ASSERT_TRUE(held["environment"].is_object()) << held;
+  const std::string named = held["environment"]["BERTH_PERMIT_KEEPER"].get<std::string>();
+  const std::string release = absl::StrCat("BERTH_PERMIT_KEEPER='", named, "' $BERTH release --json");
+  const Json released = json(release);
+  EXPECT_EQ(code_, 0);
+  EXPECT_EQ(released["code"], 0);
+  EXPECT_FALSE(released.contains("reason")) << released;
+  // The environment before the permit.
+  EXPECT_EQ(released["environment"]["BERTH_FOLDER"], daemon_.folder());
+  EXPECT_TRUE(released["environment"]["BERTH_SESSION"].is_null()) << released;
+  EXPECT_EQ(daemon_.TakeAccounts().permits, 0u);
+  EXPECT_EQ(json(release), (Json{{"code", 1},
+                                 {"reason", "failed"},
+                                 {"environment", released["environment"]}}))
+      << "the holder process has ended";
+  EXPECT_EQ(json("$BERTH --json release"), (Json{{"code", 1}, {"reason", "failed"}, {"environment", Json::object()}}));
+  for (const char* const wrong : {"--json acquire --no-such-option", "acquire --json word", "--json release word",
+                                  "acquire --priority 50 --json", "--json acquire --mem plenty"}) {
+    EXPECT_EQ(json(absl::StrCat("$BERTH ", wrong)), (Json{{"code", 64}, {"reason", "usage"}})) << wrong;
+    EXPECT_EQ(code_, 64) << wrong;
+  }
+  const std::string again = json(acquire)["environment"]["BERTH_PERMIT_KEEPER"].get<std::string>();
+  Revoke();
+  const Json ended = json(absl::StrCat("BERTH_PERMIT_KEEPER='", again, "' $BERTH release --json"));
+  EXPECT_EQ(code_, 79);
+  EXPECT_EQ(ended["code"], 79);
+  EXPECT_EQ(ended["reason"], "ended");
+  owner.CloseInput();
+  owner.Wait();
+}
+
 INSTANTIATE_TEST_SUITE_P(Once, ProgramTest, ::testing::Values("/bin/sh"));
 
 }  // namespace

@@ -74,16 +74,6 @@ std::optional<uid_t> EffectiveUidOf(pid_t pid) {
   return std::nullopt;
 }
 
-// Returns the value of NAME in entries of NAME=VALUE; nothing without such an entry.
-std::optional<std::string> ValueIn(const std::vector<std::string>& entries, absl::string_view name) {
-  for (const std::string& entry : entries) {
-    const size_t end = entry.find('=');
-    if (end != std::string::npos && absl::string_view(entry).substr(0, end) == name)
-      return entry.substr(end + 1);
-  }
-  return std::nullopt;
-}
-
 // Closes all inherited fds that the holder process does not need. Another process may wait for them to be closed.
 void CloseInherited(const HolderTask& task) {
   std::vector<int> needed = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, task.owner, task.report,
@@ -418,6 +408,15 @@ absl::StatusOr<FoundHolder> FindHolder(absl::string_view value) {
   found.environment =
       absl::StrSplit(ReadFile(absl::StrCat("/proc/", found.pid, "/environ")), '\0', absl::SkipEmpty());
   return found;
+}
+
+std::optional<std::string> ValueIn(const std::vector<std::string>& entries, absl::string_view name) {
+  for (const std::string& entry : entries) {
+    const size_t end = entry.find('=');
+    if (end != std::string::npos && absl::string_view(entry).substr(0, end) == name)
+      return entry.substr(end + 1);
+  }
+  return std::nullopt;
 }
 
 std::string ShellQuote(absl::string_view text) {

@@ -110,6 +110,8 @@ absl::StatusOr<std::vector<std::string>> NamesOfHolder(absl::string_view value);
 // kInvalidArgument.
 absl::StatusOr<FoundHolder> FindHolder(absl::string_view value);
 
+// Returns the value of NAME in entries of NAME=VALUE; nothing without such an entry.
+std::optional<std::string> ValueIn(const std::vector<std::string>& entries, absl::string_view name);
 // Quotes `text` as a single word of a POSIX shell.
 std::string ShellQuote(absl::string_view text);
 // Commands for a POSIX shell, one a line. Without quotes, `eval` joins the lines, so each ends with a semicolon.

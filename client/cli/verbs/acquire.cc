@@ -14,6 +14,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -222,28 +223,65 @@ std::vector<std::string> KnownBefore() {
   return known;
 }
 
-ExitStatus Release(bool shell) {
+// The end of `berth release`, and the environment of the shell or program after it.
+struct Released {
+  ExitStatus end;
+  // The variables to restore; empty if they stay as they are.
+  std::vector<std::string> names;
+  // NAME=VALUE: the variables that have a value then.
+  std::vector<std::string> before;
+};
+
+Released ReleaseLast() {
   const char* const value = ::getenv(kHolderVariable);
   if (value == nullptr || *value == '\0') {
-    return FailInShell(shell,
-                       Report(absl::NotFoundError(absl::StrCat(
-                           "no permit of `berth acquire` in this environment: ", kHolderVariable, " is not set"))));
+    return {.end = Report(absl::NotFoundError(absl::StrCat("no permit of `berth acquire` in this environment: ",
+                                                           kHolderVariable, " is not set")))};
   }
   const absl::StatusOr<std::vector<std::string>> names = NamesOfHolder(value);
-  if (!names.ok()) return FailInShell(shell, Report(names.status()));
+  if (!names.ok()) return {.end = Report(names.status())};
   const absl::StatusOr<FoundHolder> holder = FindHolder(value);
   absl::Status ended = holder.ok() ? EndHolder(*holder) : holder.status();
   std::string why(kMaxVerdictBytes, '\0');
   const ssize_t got = ended.ok() ? ::read(holder->verdict.get(), why.data(), why.size()) : 0;
   why.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   if (!why.empty()) ended = absl::AbortedError(absl::StrCat("the permit ended before its release: ", why));
+  Released released = {.end = Report(ended)};
+  if (!why.empty()) released.end = {.code = kPermitEnded, .not_run = "ended"};
   // A permit of another user stays, and its environment does, too.
-  if (shell && !absl::IsFailedPrecondition(holder.status())) {
-    ::fputs(ShellRestore(*names, holder.ok() ? holder->environment : KnownBefore()).c_str(), stdout);
+  if (absl::IsFailedPrecondition(holder.status())) return released;
+  released.names = *names;
+  released.before = holder.ok() ? holder->environment : KnownBefore();
+  return released;
+}
+
+// A variable to unset is null.
+std::string ForPrograms(const Released& released) {
+  google::protobuf::Struct json;
+  (*json.mutable_fields())["code"].set_number_value(released.end.code);
+  if (released.end.code != kOk) (*json.mutable_fields())["reason"].set_string_value(std::string(released.end.not_run));
+  google::protobuf::Struct* const entries = (*json.mutable_fields())["environment"].mutable_struct_value();
+  for (const std::string& name : released.names) {
+    google::protobuf::Value& entry = (*entries->mutable_fields())[name];
+    if (const std::optional<std::string> value = ValueIn(released.before, name)) {
+      entry.set_string_value(*value);
+    } else {
+      entry.set_null_value(google::protobuf::NULL_VALUE);
+    }
   }
-  ExitStatus end = Report(ended);
-  if (!why.empty()) end.code = kPermitEnded;
-  return ended.ok() ? end : FailInShell(shell, end);
+  return *FormatJsonLine(json);
+}
+
+ExitStatus Release(const Globals& globals, bool shell) {
+  if (shell && globals.json) {
+    Report(absl::InvalidArgumentError("expected at most one of --shell (then evaluate the output) and --json"));
+    return FailInShell(shell, {.code = kUsage});
+  }
+  const Released released = ReleaseLast();
+  if (globals.json) ::fputs(ForPrograms(released).c_str(), stdout);
+  if (!shell) return released.end;
+  ::fputs(ShellRestore(released.names, released.before).c_str(), stdout);
+  return released.end.code == kOk ? released.end : FailInShell(shell, released.end);
 }
 
 }  // namespace
@@ -264,13 +302,13 @@ void AddAcquire(Command app, const Globals& globals) {
   verb.Runs([&globals, options] { return Acquire(globals, *options); });
 }
 
-void AddRelease(Command app, const Globals&) {
+void AddRelease(Command app, const Globals& globals) {
   const Command verb = app.AddSubcommand(
       "release", "Release the permits that `berth acquire` acquired last: eval \"$(berth release --shell)\"");
   verb.SetFooter("Ends with 79 if the permits ended before the release: revoked, held too long, or lost.");
   const auto shell = std::make_shared<bool>(false);
   verb.AddFlag("--shell", shell.get(), "Print text that restores the shell's environment");
-  verb.Runs([shell] { return Release(*shell); });
+  verb.Runs([&globals, shell] { return Release(globals, *shell); });
 }
 
 }  // namespace berth::cli

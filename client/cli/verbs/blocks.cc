@@ -14,6 +14,7 @@
 #include "client/cli/verbs.h"
 #include "client/cli/verbs/publish.h"
 #include "common/status_macros.h"
+#include "google/protobuf/struct.pb.h"
 
 namespace berth::cli {
 namespace {
@@ -97,10 +98,14 @@ ExitStatus Publish(const Globals& globals, Publication publication, const std::v
   if (!session.ok()) return Report(session.status());
   const absl::StatusOr<PublishedFile> published = PublishFile(*session, publication);
   if (!published.ok()) return Report(published.status());
-  if (!globals.json) {
-    Print(absl::StrCat(publication.name, ": ", FormatBytes(published->bytes), " on device ", published->device, "\n"));
-  }
-  return {};
+  google::protobuf::Struct json;
+  (*json.mutable_fields())["name"].set_string_value(publication.name);
+  (*json.mutable_fields())["block"].set_string_value(absl::StrCat(published->block.value()));
+  (*json.mutable_fields())["bytes"].set_string_value(absl::StrCat(published->bytes.count()));
+  (*json.mutable_fields())["device"].set_number_value(published->device);
+  return Report(Show(globals, json, [&] {
+    return absl::StrCat(publication.name, ": ", FormatBytes(published->bytes), " on device ", published->device, "\n");
+  }));
 }
 
 struct UnpublishOptions {
@@ -116,7 +121,11 @@ ExitStatus Unpublish(const Globals& globals, const UnpublishOptions& options) {
   }
   const auto session = OpenFor(globals, publisher.has_value());
   if (!session.ok()) return Report(session.status());
-  return Report(Block::Unpublish(*session, options.name, publisher));
+  const absl::Status unpublished = Block::Unpublish(*session, options.name, publisher);
+  if (!unpublished.ok()) return Report(unpublished);
+  google::protobuf::Struct json;
+  (*json.mutable_fields())["name"].set_string_value(options.name);
+  return Report(Show(globals, json, [] { return std::string(); }));
 }
 
 // Recalls or frees a block; `change` is the method of Inspector.

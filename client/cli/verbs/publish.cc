@@ -145,7 +145,7 @@ absl::StatusOr<PublishedFile> PublishFile(const std::shared_ptr<Session>& sessio
   if (!publication.replace) BERTH_RETURN_IF_ERROR(CheckNameIsFree(session, publication.name));
   BERTH_ASSIGN_OR_RETURN(Block block, AllocateFor(session, publication, file.size()));
   for (const uint32_t uid : publication.grants) BERTH_RETURN_IF_ERROR(block.GrantToTenant(uid));
-  const PublishedFile published = {.bytes = file.size(), .device = block.device()};
+  const PublishedFile published = {.block = block.handle().block, .bytes = file.size(), .device = block.device()};
   std::optional<PrimaryContext> context;
   {
     BERTH_ASSIGN_OR_RETURN(const Mapping mapping, block.Map());

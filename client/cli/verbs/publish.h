@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <berth/bytes.h>
+#include <berth/ids.h>
 #include <berth/session.h>
 
 #include "absl/status/statusor.h"
@@ -27,13 +28,13 @@ struct Publication {
 };
 
 struct PublishedFile {
+  BlockId block;
   Bytes bytes;
   uint32_t device = 0;
 };
 
 // Parses the receivers of a grant: a user, or, if no user has the name, a group, which stands for its current members.
 // "group:NAME" is always the group. Numbers are uids; after "group:" they are gids.
-// Errors: kInvalidArgument naming the text.
 // Errors: kInvalidArgument naming the text.
 absl::StatusOr<std::vector<uint32_t>> FindGrantees(const std::string& text);
 
