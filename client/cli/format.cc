@@ -19,6 +19,7 @@
 #include "client/cli/table.h"
 #include "common/status_macros.h"
 #include "common/terminal_text.h"
+#include "common/time_span.h"
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/timestamp.pb.h"
@@ -108,36 +109,6 @@ std::string FormatPressure(const v1::Pressure& pressure) {
   return text;
 }
 
-namespace {
-
-// Parses "90", "1m30s", "2d", "1d12h"; negative for invalid text.
-absl::Duration ReadTime(absl::string_view text) {
-  constexpr absl::Duration kNone = -absl::InfiniteDuration();
-  double number = 0;
-  if (absl::SimpleAtod(text, &number)) return absl::Seconds(number);
-  absl::Duration days;
-  if (const size_t end = text.find('d'); end != absl::string_view::npos) {
-    if (!absl::SimpleAtod(text.substr(0, end), &number) || !(number >= 0)) return kNone;
-    days = number * absl::Hours(24);
-    text.remove_prefix(end + 1);
-    if (text.empty()) return days;
-  }
-  absl::Duration rest;
-  if (!absl::ParseDuration(text, &rest) || rest < absl::ZeroDuration()) return kNone;
-  return days + rest;
-}
-
-}  // namespace
-
-absl::StatusOr<absl::Duration> ParseWait(absl::string_view text) {
-  const absl::Duration wait = ReadTime(text);
-  if (wait < absl::ZeroDuration() || wait == absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text.substr(0, 64), "\" is not a time such as 90, 90s, 1m30s, 2d"));
-  }
-  return wait;
-}
-
 std::string FormatMoment(absl::Time time, absl::TimeZone zone) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S%Ez", time, zone);
 }
@@ -149,7 +120,7 @@ absl::StatusOr<absl::Time> ParseMoment(absl::string_view text, absl::Time now, a
   constexpr absl::Duration kMaxAge = absl::Hours(24 * 365 * 100);
   double seconds_ago = 0;
   const bool too_long = absl::SimpleAtod(text, &seconds_ago) && seconds_ago > kMaxBareSeconds;
-  const absl::StatusOr<absl::Duration> ago = ParseWait(text);
+  const absl::StatusOr<absl::Duration> ago = ParseTimeSpan(text);
   if (ago.ok() && !too_long && *ago <= kMaxAge) return now - *ago;
   // The year 10000.
   constexpr double kMaxSeconds = 253402300800;

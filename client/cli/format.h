@@ -53,10 +53,6 @@ std::string FormatPressure(const v1::Pressure& pressure);
 // "CUDA_IPC".
 std::string FormatExportKind(v1::ExportKind kind);
 
-// Parses "90", "90s", "1m30s", "2h"; a bare number is seconds.
-// Errors: kInvalidArgument naming the text, also for a negative or infinite duration.
-absl::StatusOr<absl::Duration> ParseWait(absl::string_view text);
-
 // Parses a decimal count. Errors: kInvalidArgument naming the text, also for 0.
 absl::StatusOr<uint64_t> ParseCount(absl::string_view text);
 

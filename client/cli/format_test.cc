@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "berth/v1/permit.pb.h"
+#include "common/time_span.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
@@ -24,18 +25,18 @@ TEST(FormatTest, AgeShowsTwoLargestUnits) {
   EXPECT_EQ(FormatAge(absl::Hours(76)), "3d04h");
 }
 
-TEST(FormatTest, WaitsAreSecondsOrDurations) {
-  EXPECT_EQ(*ParseWait("90"), absl::Seconds(90));
-  EXPECT_EQ(*ParseWait("0"), absl::ZeroDuration());
-  EXPECT_EQ(*ParseWait("0.5"), absl::Milliseconds(500));
-  EXPECT_EQ(*ParseWait("1m30s"), absl::Seconds(90));
-  EXPECT_EQ(*ParseWait("2h"), absl::Hours(2));
-  EXPECT_EQ(*ParseWait("2d"), absl::Hours(48));
-  EXPECT_EQ(*ParseWait("1d12h"), absl::Hours(36));
-  EXPECT_EQ(*ParseWait("0.5d"), absl::Hours(12));
+TEST(FormatTest, TimeSpansAreSecondsOrDurations) {
+  EXPECT_EQ(*ParseTimeSpan("90"), absl::Seconds(90));
+  EXPECT_EQ(*ParseTimeSpan("0"), absl::ZeroDuration());
+  EXPECT_EQ(*ParseTimeSpan("0.5"), absl::Milliseconds(500));
+  EXPECT_EQ(*ParseTimeSpan("1m30s"), absl::Seconds(90));
+  EXPECT_EQ(*ParseTimeSpan("2h"), absl::Hours(2));
+  EXPECT_EQ(*ParseTimeSpan("2d"), absl::Hours(48));
+  EXPECT_EQ(*ParseTimeSpan("1d12h"), absl::Hours(36));
+  EXPECT_EQ(*ParseTimeSpan("0.5d"), absl::Hours(12));
   for (const char* text :
        {"", "-1", "-1s", "soon", "inf", "nan", "5 apples", "1e300", "d", "-1d", "1d-2h", "1h2d", "infd"}) {
-    EXPECT_FALSE(ParseWait(text).ok()) << text;
+    EXPECT_FALSE(ParseTimeSpan(text).ok()) << text;
   }
 }
 

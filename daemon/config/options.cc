@@ -23,6 +23,7 @@
 #include "common/command_line.h"
 #include "common/label.h"
 #include "common/terminal_text.h"
+#include "common/time_span.h"
 #include "daemon/base/stderr_log.h"
 
 namespace berth {
@@ -68,18 +69,15 @@ Bytes ReadBytes(const std::string& option, const std::string& text) {
 }
 
 absl::Duration ReadDuration(const std::string& option, const std::string& text) {
-  absl::Duration duration;
-  if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration()) {
-    Reject(option, text, "a time such as 30s");
-  }
-  return duration;
+  const absl::StatusOr<absl::Duration> duration = ParseTimeSpan(text);
+  if (!duration.ok()) throw CLI::ValidationError(option, std::string(duration.status().message()));
+  return *duration;
 }
 
 // As ReadDuration(), for the deadline of driver calls.
 absl::Duration ReadCallDeadline(const std::string& option, const std::string& text) {
-  absl::Duration duration;
-  if (!absl::ParseDuration(text, &duration) || duration < kLeastCallDeadline ||
-      duration == absl::InfiniteDuration()) {
+  const absl::Duration duration = ReadDuration(option, text);
+  if (duration < kLeastCallDeadline) {
     Reject(option, text,
            absl::StrCat("a time of at least ", absl::FormatDuration(kLeastCallDeadline), ", such as 10s"));
   }

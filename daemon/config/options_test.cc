@@ -66,8 +66,8 @@ TEST(OptionsTest, InvalidFlagEndsProgramWithError) {
        {"--folder=", "--backend=vulkan", "--host-devices=0", "--host-devices=65", "--device-budget=much",
         "--host-bytes=-1", "--device=64", "--max-connections=0", "--role=cook", "--nonsense",
         "--warm-blocks=-1", "--pool=a", "--pool=a=", "--pool=a=0", "--pool=a=-1", "--pool=a=x", "--pool==2",
-        "--pool=a\n=2", "--pool=a=99999999999999999999", "--call-deadline=10", "--call-deadline=1ms",
-        "--call-deadline=inf"}) {
+        "--pool=a\n=2", "--pool=a=99999999999999999999", "--call-deadline=0.1", "--call-deadline=1ms",
+        "--call-deadline=inf", "--context-idle=inf"}) {
     Options options;
     const std::optional<int> code = Parse({flag}, &options);
     ASSERT_TRUE(code.has_value()) << flag;
@@ -90,7 +90,7 @@ TEST(OptionsTest, InvalidValueIsReportedWithOptionAndLimit) {
       {"--host-bytes=0x10", "--host-bytes: \"0x10\" is not an amount of bytes"},
       {"--device-budget=-1", "--device-budget: \"-1\" is not an amount of bytes"},
       {"--call-deadline=0", "--call-deadline: \"0\" is not a time of at least 500ms"},
-      {"--context-idle=soon", "--context-idle: \"soon\" is not a time such as 30s"},
+      {"--context-idle=soon", "--context-idle: \"soon\" is not a time such as 90, 90s, 1m30s, 2d"},
       {"--pool=one=0", "--pool: \"one=0\" is not NAME=CAP with a cap of at least 1"}};
   for (const auto& [flag, error] : cases) {
     Options options;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -25,6 +26,7 @@
 #include "common/os/os_error.h"
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
+#include "common/time_span.h"
 #include "daemon/base/toml.h"
 #include "daemon/config/device_caps.h"
 #include "daemon/config/options.h"
@@ -37,6 +39,8 @@ namespace {
 constexpr Bytes kMaxConfig = MiB(4);
 // A reload compares every key of the pools with every key from before, under a lock.
 constexpr size_t kMaxPools = 1'000;
+// As in `berth permits set`.
+constexpr absl::string_view kNever = "never";
 
 // Reads the tables of one file, with errors that name the location.
 class SettingsReader {
@@ -76,7 +80,22 @@ class SettingsReader {
   // Returns the error for a wrong `node`, or for a missing value in it.
   absl::Status Bad(const toml::node& node, const std::string& key, absl::string_view expected) const {
     return absl::InvalidArgumentError(
-        absl::StrCat(path_, ":", node.source().begin.line, ": ", key, ": expected ", expected));
+        absl::StrCat(path_, ":", node.source().begin.line, ": ", key, ": expected ", expected, NotValue(node)));
+  }
+  // The same for the key of `node`.
+  absl::Status BadKey(const toml::node& node, const std::string& key) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ":", node.source().begin.line, ": ", key, ": expected a uid as the key"));
+  }
+  static std::string NotValue(const toml::node& node) {
+    if (!node.is_value()) return "";
+    constexpr size_t kMostShown = 64;
+    if (const std::optional<std::string> text = node.value_exact<std::string>()) {
+      return absl::StrCat(", not \"", ToMessage(*text, kMostShown), "\"");
+    }
+    std::ostringstream value;
+    node.visit([&value](const auto& each) { value << each; });
+    return absl::StrCat(", not ", value.str());
   }
 
   absl::Status CheckKeys(const toml::table& table, const std::string& prefix,
@@ -125,7 +144,10 @@ class SettingsReader {
 
   absl::Status ReadValue(const toml::node& node, const Setting& setting, Bytes* out) const {
     const absl::StatusOr<Bytes> bytes = ParseBytes(node.value_or<std::string>(""));
-    if (!bytes.ok()) return Bad(node, setting.key, "an amount such as \"100GiB\"");
+    if (!bytes.ok()) {
+      return Bad(node, setting.key,
+                 "an amount such as \"4096\", \"64KiB\", \"1.5GiB\", \"20G\" (GiB) or \"10GB\" (10^9 each)");
+    }
     *out = *bytes;
     return absl::OkStatus();
   }
@@ -137,11 +159,16 @@ class SettingsReader {
   }
 
   absl::Status ReadValue(const toml::node& node, const Setting& setting, absl::Duration* out) const {
-    if (!absl::ParseDuration(node.value_or<std::string>(""), out) || *out < setting.least_time ||
-        *out == absl::InfiniteDuration()) {
+    const std::string text = node.value_or<std::string>("");
+    const absl::StatusOr<absl::Duration> time =
+        setting.may_be_never && text == kNever ? absl::InfiniteDuration() : ParseTimeSpan(text);
+    if (!time.ok() || *time < setting.least_time) {
       return Bad(node, setting.key,
-                 absl::StrCat("a time of at least ", absl::FormatDuration(setting.least_time), ", such as \"10s\""));
+                 absl::StrCat("a time of at least ", absl::FormatDuration(setting.least_time),
+                              ", such as \"90\" (seconds), \"10m\", \"1h30m\" or \"2d\"",
+                              setting.may_be_never ? ", or \"never\"" : ""));
     }
+    *out = *time;
     return absl::OkStatus();
   }
 
@@ -198,7 +225,7 @@ class SettingsReader {
       uint32_t uid = 0;
       if (!node.is_table()) continue;
       if (!absl::SimpleAtoi(key, &uid) || absl::StrCat(uid) != key) {
-        return Bad(node, "tenants." + key, "a uid as the key");
+        return BadKey(node, "tenants." + key);
       }
       users.insert(key);
       const toml::table& user = *node.as_table();
@@ -233,6 +260,7 @@ class SettingsReader {
           Setting{.key = "idle_warning", .value = &pool.idle_warning, .least_time = core::kLeastHold}}) {
       Setting in_pool = setting;
       in_pool.key = prefix + setting.key;
+      in_pool.may_be_never = setting.least_time == core::kLeastHold;
       BERTH_RETURN_IF_ERROR(Read(table, in_pool));
     }
     BERTH_RETURN_IF_ERROR(ReadDeviceCaps(table, prefix, &pool));
@@ -242,7 +270,7 @@ class SettingsReader {
     for (const auto& [uid_text, node] : *weights->as_table()) {
       const std::string key = absl::StrCat(prefix, "weights.", std::string(uid_text.str()));
       uint32_t uid = 0;
-      if (!absl::SimpleAtoi(std::string(uid_text.str()), &uid)) return Bad(node, key, "a uid as the key");
+      if (!absl::SimpleAtoi(std::string(uid_text.str()), &uid)) return BadKey(node, key);
       const std::optional<int64_t> weight = node.is_integer() ? node.value<int64_t>() : std::nullopt;
       if (!weight.has_value() || *weight < 1 || *weight > core::kMostWeight) {
         return Bad(node, key, absl::StrCat("a whole number from 1 to ", core::kMostWeight));

@@ -77,6 +77,8 @@ struct Setting {
   int64_t least = 0;
   absl::Duration least_time = absl::ZeroDuration();
   uint64_t most = UINT64_MAX;
+  // Whether a time may be "never".
+  bool may_be_never = false;
   // Display of an unset value.
   const char* unset = "none";
   // True if a reload applies the value; otherwise it requires a new daemon.

@@ -162,6 +162,47 @@ TEST_F(SettingsTest, NumberOfPoolsIsLimited) {
   EXPECT_NE(status.message().find(": pools: expected at most 1000 pools, not 1001"), absl::string_view::npos) << status;
 }
 
+// The same forms as on the command line.
+TEST_F(SettingsTest, TimesAndAmountsAreReadAsOnCommandLine) {
+  const struct {
+    const char* text;
+    absl::Duration time;
+  } times[] = {{"90", absl::Seconds(90)},      {"2d", absl::Hours(48)},     {"1d12h", absl::Hours(36)},
+               {"1h30m", absl::Minutes(90)},   {"0.5d", absl::Hours(12)},   {"1500ms", absl::Milliseconds(1500)},
+               {"never", absl::InfiniteDuration()}};
+  for (const auto& [text, time] : times) {
+    const absl::StatusOr<Settings> settings =
+        Read(absl::StrCat("[pools.x]\ncap = 1\nhold_limit = \"", text, "\"\nidle_warning = \"", text, "\"\n"));
+    ASSERT_TRUE(settings.ok()) << settings.status();
+    EXPECT_EQ(settings->core.pools[0].hold_limit, time) << text;
+    EXPECT_EQ(settings->core.pools[0].idle_warning, time) << text;
+  }
+  const struct {
+    const char* text;
+    Bytes bytes;
+  } amounts[] = {{"20G", GiB(20)}, {"10GB", Bytes(10'000'000'000)}, {"4096", Bytes(4096)}, {"1.5gib", MiB(1536)}};
+  for (const auto& [text, bytes] : amounts) {
+    const absl::StatusOr<Settings> settings = Read(absl::StrCat("[memory]\ndevice_budget = \"", text, "\"\n"));
+    ASSERT_TRUE(settings.ok()) << settings.status();
+    EXPECT_EQ(settings->device_budget, bytes) << text;
+  }
+  const struct {
+    const char* text;
+    const char* says;
+  } wrong[] = {
+      {"[memory]\ndevice_budget = \"20Q\"", ":2: memory.device_budget: expected an amount such as \"4096\", \"64K"},
+      {"[memory]\ndevice_budget = \"20Q\"", "\"10GB\" (10^9 each), not \"20Q\""},
+      {"[memory]\ndevice_budget = 20", "(10^9 each), not 20"},
+      {"[workers]\ncall_deadline = \"never\"", "\"1h30m\" or \"2d\", not \"never\""},
+      {"[pools.x]\ncap = 1\nhold_limit = \"soon\"", "\"2d\", or \"never\", not \"soon\""},
+      {"[pools.x]\ncap = 1\nageing = 90", ":3: pools.x.ageing: expected a time of at least 0, such as \"90\" (sec"},
+      {"[pools.x]\ncap = 0", ":2: pools.x.cap: expected a whole number from 1 to 9223372036854775807, not 0"}};
+  for (const auto& [text, says] : wrong) {
+    const absl::Status status = Read(text).status();
+    EXPECT_TRUE(absl::StrContains(status.message(), says)) << status;
+  }
+}
+
 TEST_F(SettingsTest, ErrorNamesFileAndKey) {
   for (const auto& [text, key] : std::vector<std::pair<std::string, std::string>>{
            {"[pools.x]\ncap = 0", "pools.x.cap"},

@@ -32,6 +32,7 @@
 #include "common/label.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "common/time_span.h"
 
 namespace berth::cli {
 namespace {
@@ -185,7 +186,7 @@ void AddPermitOptions(Command verb, PermitRequest* request) {
 
 // Not checked by the parser: these refusals are in the report of a command that did not run.
 absl::Status Check(const PermitRequest& request) {
-  if (!request.timeout.empty()) BERTH_RETURN_IF_ERROR(Named("--timeout", ParseWait(request.timeout).status()));
+  if (!request.timeout.empty()) BERTH_RETURN_IF_ERROR(Named("--timeout", ParseTimeSpan(request.timeout).status()));
   if (!request.mem.empty()) BERTH_RETURN_IF_ERROR(Named("--mem", ParseBytes(request.mem).status()));
   if (request.gpus > kMaxGpus) {
     return absl::InvalidArgumentError(absl::StrCat("--gpus ", request.gpus, ": the maximum is ", kMaxGpus));
@@ -203,7 +204,7 @@ absl::Status Check(const PermitRequest& request) {
 
 absl::Duration MaxWait(const PermitRequest& request) {
   if (request.no_wait) return absl::ZeroDuration();
-  return request.timeout.empty() ? absl::InfiniteDuration() : *ParseWait(request.timeout);
+  return request.timeout.empty() ? absl::InfiniteDuration() : *ParseTimeSpan(request.timeout);
 }
 
 std::string LabelOf(const PermitRequest& request, absl::string_view program) {

@@ -12,6 +12,7 @@
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
 #include "common/status_macros.h"
+#include "common/time_span.h"
 
 namespace berth::cli {
 namespace {
@@ -121,7 +122,7 @@ ExitStatus List(const Globals& globals, const Options& options) {
 
 // Parses a time, or "never", which is zero.
 absl::StatusOr<absl::Duration> ParseTime(const std::string& text) {
-  return text == "never" ? absl::ZeroDuration() : ParseWait(text);
+  return text == "never" ? absl::ZeroDuration() : ParseTimeSpan(text);
 }
 
 // Stores the time in `text` if that is not empty.

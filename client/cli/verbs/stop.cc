@@ -16,6 +16,7 @@
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
+#include "common/time_span.h"
 
 namespace berth::cli {
 namespace {
@@ -67,7 +68,7 @@ absl::Status AwaitEnd(const std::string& folder) {
 // Returns how long to wait until no lease is left.
 absl::Duration DrainTime(const Options& options) {
   if (!options.drain) return absl::ZeroDuration();
-  return options.timeout.empty() ? absl::InfiniteDuration() : *ParseWait(options.timeout);
+  return options.timeout.empty() ? absl::InfiniteDuration() : *ParseTimeSpan(options.timeout);
 }
 
 absl::Status Stop(const Globals& globals, const Options& options, absl::Duration drain, const Session& session,
@@ -98,7 +99,7 @@ void AddStop(Command app, const Globals& globals) {
   verb.AddOption("--timeout", &options->timeout,
                  "The longest wait of --drain, after which the daemon stops in any case, e.g. 90 (seconds) or 5m "
                  "(default: no limit)")
-      .Parses(&ParseWait)
+      .Parses(&ParseTimeSpan)
       .Needs(drain);
   verb.AddFlag("--end-leases", &options->end_leases, "End every lease, and notify the holders");
   verb.AddFlag("--yes", &options->yes, "Do not ask");

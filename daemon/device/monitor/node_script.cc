@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "common/status_macros.h"
+#include "common/time_span.h"
 #include "daemon/base/toml.h"
 
 namespace berth {
@@ -79,10 +80,11 @@ class ScriptReader {
   absl::Status ReadRefresh() {
     const toml::node* const node = root_.get("refresh");
     if (node == nullptr) return absl::OkStatus();
-    if (!absl::ParseDuration(node->value_or<std::string>(""), &script_.refresh) ||
-        script_.refresh < absl::Milliseconds(1) || script_.refresh > absl::Hours(1)) {
+    const absl::StatusOr<absl::Duration> refresh = ParseTimeSpan(node->value_or<std::string>(""));
+    if (!refresh.ok() || *refresh < absl::Milliseconds(1) || *refresh > absl::Hours(1)) {
       return Bad(*node, "refresh", "a time such as \"20ms\"");
     }
+    script_.refresh = *refresh;
     return absl::OkStatus();
   }
 

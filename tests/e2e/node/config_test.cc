@@ -242,6 +242,8 @@ TEST(ConfigTest, ReloadErrorNamesLineAndKeyAndChangesNothing) {
            {"[pools.b]\ncap = 0\n", ":2: pools.b.cap"},
            {"[pools.b]\ncap = -1\n", ":2: pools.b.cap"},
            {"[pools.b]\ncap = \"x\"\n", ":2: pools.b.cap"},
+           {"[pools.b]\ncap = 4\nageing = \"2w\"\n", ":3: pools.b.ageing"},
+           {"[memory]\ndevice_budget = \"20Q\"\n", ":2: memory.device_budget"},
            {"[tenants]\npermitz = 1\n", ":2: tenants.permitz"},
            {"[tenants]\npermits = 0\n", ":2: tenants.permits"},
            {"[tenants.root]\npermits = 1\n", ":1: tenants.root"},
@@ -257,6 +259,19 @@ TEST(ConfigTest, ReloadErrorNamesLineAndKeyAndChangesNothing) {
       EXPECT_EQ(after.at(key).SerializeAsString(), value.SerializeAsString()) << key;
     }
   }
+}
+
+TEST(ConfigTest, TimesAndAmountsHaveFormsOfCommandLine) {
+  TestDaemon daemon({.config = kConfig});
+  Write(daemon, "[pools.b]\ncap = 4\nageing = \"1d12h\"\nhold_warning = \"2d\"\nhold_limit = \"90\"\n"
+                "idle_warning = \"never\"\n[memory]\ndevice_budget = \"20M\"\nwarm_limit = \"64MiB\"\n");
+  Must(daemon.inspector().ReloadConfig());
+  std::map<std::string, v1::ConfigValue> shown = Shown(daemon);
+  EXPECT_EQ(shown["pools.b.ageing"].value(), "36h");
+  EXPECT_EQ(shown["pools.b.hold_warning"].value(), "48h");
+  EXPECT_EQ(shown["pools.b.hold_limit"].value(), "1m30s");
+  EXPECT_EQ(shown["pools.b.idle_warning"].value(), "never");
+  EXPECT_EQ(shown["memory.device_budget"].value(), "20 MiB");
 }
 
 // ---- SIGHUP, and the configuration of a new broker -----------------------------------------------------------
