@@ -49,11 +49,17 @@ std::string Counted(uint64_t count, absl::string_view noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
 }
 
+// Whether the request is for one device, whichever it is: `--gpus 1`, `--device any` or `--mem`.
+bool IsForAnyDevice(const PermitRequest& request) {
+  if (!request.placed.empty() || request.gpus > 1) return false;
+  if (request.device.empty()) return request.gpus == 1 || !request.mem.empty();
+  return request.device == kAnyDevice;
+}
+
 // If the request is for any one device of the lease that this process is in, names the device of the process's rank.
 // Returns whether the daemon chooses the device of a rank without a number.
 bool ChooseByRank(const Session& session, PermitRequest* request) {
-  const bool any = request->device.empty() || request->device == kAnyDevice;
-  const bool plain = any && request->gpus == 1 && request->min_capability.empty() && request->island_of.empty();
+  const bool plain = IsForAnyDevice(*request) && request->min_capability.empty() && request->island_of.empty();
   if (!session.joined() || request->independent || !plain || !request->among.empty()) return false;
   const char* const devices = ::getenv(kDeviceVariable);
   // A launcher that sets the rank's device itself has chosen: the value differs both from Berth's and from the original

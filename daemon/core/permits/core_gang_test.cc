@@ -183,6 +183,27 @@ TEST(CoreGangTest, NestedRequestsSpreadOverGangsDevices) {
   EXPECT_EQ(h.MustAcquire(a, rank).permit, got.permits[1].permit);
 }
 
+TEST(CoreGangTest, NestedRequestsWithoutDeviceTakeNoneOfGangs) {
+  CoreHarness h;
+  Peer a = h.Open();
+  GangRequest request = Devices(2, Bytes(), "run");
+  request.adoptable = true;
+  const GangResult got = h.Get<GangResult>(h.AcquireGang(a, request));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(h.MustAcquire(a, Wide(1, "plain")).device.has_value());
+  AcquireRequest rank = Wide(1, "rank");
+  rank.device = {.pick = DevicePick::kAny};
+  const AcquireResult first = h.MustAcquire(a, rank);
+  EXPECT_EQ(first.permit, got.permits[0].permit);
+  EXPECT_EQ(h.MustAcquire(a, rank).permit, got.permits[1].permit);
+  h.MustAcquire(a, Wide(1, "plain"));
+  EXPECT_EQ(h.MustAcquire(a, rank).permit, got.permits[0].permit);
+  // A later broker does not know which of them use a device, and spreads the next ones by all.
+  h.Restart();
+  EXPECT_EQ(h.MustAcquire(a, rank).permit, got.permits[1].permit);
+  h.Release(a, first.acquisition);
+  EXPECT_EQ(h.MustAcquire(a, rank).permit, got.permits[0].permit);
+}
+
 TEST(CoreGangTest, DevicesAreAssignedSoThatAllMembersFit) {
   CoreHarness h;
   Peer a = h.Open();

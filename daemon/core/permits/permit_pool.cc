@@ -142,9 +142,9 @@ const PermitPool::Permit* PermitPool::FindAdoptable(SessionId session, const Acq
     const Permit* const permit = &permits_.at(it->second);
     if (first == nullptr) first = permit;
     if (!CheckNest(*permit, what).ok()) continue;
-    // Processes that each request one of several devices are spread over the permits.
+    // Processes that each request one of several devices are spread over the permits. Those that request none use none.
     const bool spreads = what.device.pick != DevicePick::kNone;
-    if (best == nullptr || (spreads && permit->acquisitions.size() < best->acquisitions.size())) best = permit;
+    if (best == nullptr || (spreads && permit->device_use() < best->device_use())) best = permit;
   }
   return best == nullptr ? first : best;
 }
@@ -222,6 +222,7 @@ void PermitPool::EndAcquisition(Permit& permit, AcquisitionId acquisition) {
   acquisitions_.erase(acquisition);
   permit.acquisitions.erase(acquisition);
   permit.on_device.erase(acquisition);
+  permit.restored.erase(acquisition);
 }
 
 GrantOffer PermitPool::OfferTo(const PoolStep& step, const Waiter& waiter) {

@@ -315,8 +315,10 @@ class PermitPool {
     // The first acquisition, granted with the permit; nested acquisitions have their own ledger records.
     AcquisitionId first;
     // The nested acquisitions that requested a device, so that their processes share it. Not persisted: they only
-    // matter to the text that reports a shared device.
+    // matter to the spread over a session's devices and to the text that reports a shared device.
     std::set<AcquisitionId> on_device;
+    // The nested acquisitions of an earlier broker, any of which may have requested a device.
+    std::set<AcquisitionId> restored;
     // The overdue warning has been issued.
     bool warned = false;
     // Start of the current use, as far as the daemon knows.
@@ -331,6 +333,10 @@ class PermitPool {
     // Charge to take back if the permit is not taken up; empty once an acquisition of the permit was in use. A later
     // broker computes it anew.
     std::optional<ClockCharge> untaken;
+
+    // The use of the device by nested acquisitions, to compare with that of another permit: first those that surely
+    // use it.
+    std::pair<size_t, size_t> device_use() const { return {on_device.size(), restored.size()}; }
 
     // Excludes nested acquisitions, the slot and the charge.
     template <typename Archive>

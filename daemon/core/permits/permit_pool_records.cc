@@ -334,6 +334,7 @@ void PermitPool::ReadRecord(const RecordKey& key, ArchiveReader& archive) {
       const AcquisitionId acquisition(key.id);
       if (permit == permits_.end() || !acquisitions_.emplace(acquisition, id).second) return archive.Fail();
       permit->second.acquisitions.insert(acquisition);
+      permit->second.restored.insert(acquisition);
       return;
     }
     default:

@@ -143,6 +143,30 @@ TEST_F(RanksTest, EachRankTakesDeviceOfItsNumber) {
   EXPECT_TRUE(absl::EndsWith(beyond, "\nHOST-1\n")) << beyond;
 }
 
+// Every way to request any device of the lease, by the rank's number and without one.
+TEST_F(RanksTest, EveryRequestForAnyDeviceIsTheRanks) {
+  const std::string show = " -- /bin/sh -c 'echo $BERTH_DEVICE'; ";
+  for (const char* const words : {"--device any", "--gpus 1 --device any", "--mem 1MiB", "--gpus 1 --mem 1MiB"}) {
+    std::string script, expected;
+    for (const int rank : {3, 1}) {
+      absl::StrAppend(&script, "LOCAL_RANK=", rank, " \"$BERTH\" run ", words, show);
+      absl::StrAppend(&expected, "HOST-", rank, "\n");
+    }
+    EXPECT_EQ(Run({"--gpus", "4", "--mem", "2MiB"}, script), expected) << words;
+    // Runs without device options, two of which stay, are on no device.
+    const std::string plain =
+        "folder=$(mktemp -d); mkfifo $folder/there $folder/end; exec 3<>$folder/there 4<>$folder/end; rm -r $folder;"
+        "for i in 1 2; do \"$BERTH\" run -- /bin/sh -c 'echo >&3; read line <&4' & read line <&3; done;";
+    EXPECT_EQ(Run({"--gpus", "2", "--mem", "2MiB"},
+                  absl::StrCat(plain, "\"$BERTH\" run ", words, show, "printf '\\n\\n' >&4; wait")),
+              "HOST-0\n")
+        << words;
+  }
+  // A choice by the user comes first.
+  EXPECT_EQ(Run({"--gpus", "4"}, absl::StrCat("LOCAL_RANK=3 \"$BERTH\" run --devices 2", show)), "HOST-2\n");
+  EXPECT_EQ(Run({"--gpus", "4"}, absl::StrCat("LOCAL_RANK=3 \"$BERTH\" run --device HOST-1", show)), "HOST-1\n");
+}
+
 // The variables in their order: the first one that is set to a number decides.
 TEST_F(RanksTest, FirstVariableWithNumberDecides) {
   const struct {
