@@ -29,6 +29,9 @@ using service::ConfigChange;
 using service::ConfigOrigin;
 using service::ConfigValue;
 
+// The pause after which a client reloads a file again that another process was writing.
+constexpr absl::Duration kWriterPause = absl::Milliseconds(200);
+
 const core::PoolConfig* FindPool(const std::vector<core::PoolConfig>& pools, const std::string& name) {
   const auto found = std::find_if(pools.begin(), pools.end(),
                                   [&](const core::PoolConfig& pool) { return pool.name == name; });
@@ -157,6 +160,11 @@ absl::StatusOr<std::vector<ConfigChange>> ConfigManager::ReloadMarked(const std:
   MutexLock lock(&mu_);
   absl::StatusOr<Settings> read = read_(complete);
   if (absl::IsAborted(read.status())) return read.status();
+  if (IsBeingWritten(read.status())) {
+    return RefuseWithRetry(
+        Reason::kInvalidField, kWriterPause, "{field} is unchanged: {value}; expected {limit}",
+        {{"field", "the configuration"}, {"value", read.status().message()}, {"limit", "a complete file"}});
+  }
   if (!read.ok()) {
     return Refuse(
         Reason::kInvalidField, "{field} is unchanged: {value}; expected {limit}",

@@ -122,9 +122,9 @@ std::optional<ConfigMark> LastGoodConfig::AwaitSettled(absl::Duration limit) con
 absl::StatusOr<Settings> LastGoodConfig::Read(const std::optional<ConfigMark>& complete) {
   BERTH_ASSIGN_OR_RETURN(const ConfigText file, ReadConfigText(options_, complete));
   if (file.being_written && !complete.has_value() && absl::Now() - file.mark.written < kSettleOpen) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return AsBeingWritten(absl::InvalidArgumentError(absl::StrCat(
         options_.config, " is being written: a process that changed it less than ", absl::FormatDuration(kSettleOpen),
-        " ago still has it open; reload it once that process has closed it"));
+        " ago still has it open; reload it once that process has closed it")));
   }
   const std::string& text = file.text;
   BERTH_ASSIGN_OR_RETURN(Settings settings, CombineSettings(options_, text, options_.config));

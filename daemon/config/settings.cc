@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -338,6 +339,9 @@ core::DeviceConfig MakeDevice(const DeviceRecord& record, const Settings& settin
                     .nvlink_peers = record.nvlink_peers}};
 }
 
+// The payload of a marked error.
+constexpr char kBeingWritten[] = "berth/configuration being written";
+
 // Number of reads after which a file that changes during each is refused.
 constexpr int kMaxReads = 3;
 
@@ -451,6 +455,13 @@ ConfigMark MarkConfig(const Options& options) {
   return ::stat(options.config.c_str(), &status) < 0 ? ConfigMark() : MarkOf(status);
 }
 
+absl::Status AsBeingWritten(absl::Status error) {
+  error.SetPayload(kBeingWritten, absl::Cord());
+  return error;
+}
+
+bool IsBeingWritten(const absl::Status& error) { return error.GetPayload(kBeingWritten).has_value(); }
+
 bool IsConfigBeingWritten(const Options& options) {
   struct stat status;
   // A FIFO or a device is not opened: that may have an effect.
@@ -468,8 +479,8 @@ absl::StatusOr<ConfigText> ReadConfigText(const Options& options, const std::opt
     }
     if (marked.read.mark == marked.after) return std::move(marked.read);
   }
-  return absl::InvalidArgumentError(absl::StrCat(options.config, " changed during each of ", kMaxReads,
-                                                 " reads: reload it once it is written"));
+  return AsBeingWritten(absl::InvalidArgumentError(absl::StrCat(options.config, " changed during each of ", kMaxReads,
+                                                                " reads: reload it once it is written")));
 }
 
 absl::StatusOr<Settings> CombineSettings(const Options& options, const std::string& text, const std::string& name) {

@@ -161,6 +161,10 @@ ConfigMark MarkConfig(const Options& options);
 // Returns whether a process has the configuration file open for writing, as far as the kernel reports it.
 bool IsConfigBeingWritten(const Options& options);
 
+// Marks an error as that of a file that another process still writes: a later read may succeed.
+absl::Status AsBeingWritten(absl::Status error);
+bool IsBeingWritten(const absl::Status& error);
+
 // The content of the configuration file; empty if none is configured.
 struct ConfigText {
   std::string text;
@@ -170,7 +174,7 @@ struct ConfigText {
 };
 
 // Reads the configuration file. Reads again what has changed meanwhile. Errors: those of the system, naming the file;
-// kInvalidArgument for a file that changes during each read; kAborted if the file has another mark than `complete`.
+// kInvalidArgument, marked by AsBeingWritten(), for a file that changes during each read; kAborted if the file has another mark than `complete`.
 absl::StatusOr<ConfigText> ReadConfigText(const Options& options,
                                           const std::optional<ConfigMark>& complete = std::nullopt);
 // Combines flags and a file's text; a flag overrides the file. Limits a user's connections to a part of the total.

@@ -1,13 +1,22 @@
 #include <memory>
+#include <optional>
 #include <string>
 
+#include <berth/error.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "berth/v1/admin.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/table.h"
 #include "client/cli/verbs.h"
+#include "common/patience.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 
 namespace berth::cli {
 namespace {
@@ -45,9 +54,31 @@ ExitStatus ShowConfig(const Globals& globals) {
   });
 }
 
+// Longest wait for another process that writes the file. Longer than the time after which the daemon reads a file that
+// stays open.
+constexpr absl::Duration kWriterPatience = absl::Seconds(5);
+
+// As Inspector::ReloadConfig(), once no process writes the file any more.
+absl::StatusOr<v1::ReloadConfigResponse> ReloadOnceWritten(const Inspector& inspector) {
+  const absl::Time deadline = SteadyNow() + Patient(kWriterPatience);
+  while (true) {
+    absl::StatusOr<v1::ReloadConfigResponse> answer = inspector.ReloadConfig();
+    const std::optional<ErrorDetails> details = GetErrorDetails(answer.status());
+    const bool being_written = details.has_value() && details->reason == Reason::kInvalidField &&
+                               details->retry_after.has_value();
+    if (!being_written) return answer;
+    if (SteadyNow() + *details->retry_after >= deadline) {
+      return absl::Status(answer.status().code(),
+                          absl::StrCat(answer.status().message(), "; waited ", absl::FormatDuration(kWriterPatience),
+                                       " for the process that writes it"));
+    }
+    absl::SleepFor(*details->retry_after);
+  }
+}
+
 ExitStatus Reload(const Globals& globals) {
   return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
-    BERTH_ASSIGN_OR_RETURN(const v1::ReloadConfigResponse answer, inspector.ReloadConfig());
+    BERTH_ASSIGN_OR_RETURN(const v1::ReloadConfigResponse answer, ReloadOnceWritten(inspector));
     return Show(globals, answer, [&] { return ForPeople(answer); });
   });
 }

@@ -27,9 +27,11 @@
 #include "common/os/file_writers.h"
 #include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
+#include "tests/support/daemon/berth_command.h"
 #include "tests/support/daemon/installed.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/environment.h"
+#include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -166,6 +168,35 @@ TEST_F(ConfigSaveTest, PausedSaveIsAppliedOnceComplete) {
     EXPECT_TRUE(ValuesBecome(number)) << Values().first << " and " << Values().second;
   }
   EXPECT_FALSE(IsLogged("still open for writing"));
+}
+
+// `berth config reload` awaits the writer; other clients of the daemon learn when to try again.
+TEST_F(ConfigSaveTest, ReloadCommandAwaitsPausedSave) {
+  PausedSave save(path());
+  Subprocess reload = BerthCommand(daemon_.folder()).Start({"--admin", "config", "reload"});
+  ASSERT_TRUE(Eventually([&] {
+    std::ifstream audit(absl::StrCat(daemon_.folder(), "/state/audit.jsonl"));
+    return absl::StrContains(std::string(std::istreambuf_iterator<char>(audit), {}), " is being written");
+  })) << "the first attempt";
+  EXPECT_EQ(Values(), Both(1));
+  EXPECT_FALSE(reload.IsGone());
+  save.Finish(SecondHalf(2));
+  EXPECT_EQ(reload.Wait(), 0);
+  EXPECT_EQ(Values(), Both(2));
+}
+
+TEST_F(ConfigSaveTest, ReloadCommandReportsSaveWithoutEnd) {
+  if (!Soaks()) GTEST_SKIP() << "waits for the command's own time-out";
+  PausedSave save(path());
+  Subprocess reload = BerthCommand(daemon_.folder())
+                          .Start({"--admin", "config", "reload"},
+                                 {"/usr/bin/env", "BERTH_TEST_PATIENCE=1", "/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
+  const std::string said = reload.ReadAll();
+  EXPECT_EQ(reload.Wait(), 1) << said;
+  EXPECT_TRUE(absl::StrContains(said, absl::StrCat(path(), " is being written"))) << said;
+  EXPECT_TRUE(absl::StrContains(said, "waited 5s for the process that writes it")) << said;
+  EXPECT_EQ(Values(), Both(1));
+  save.Finish(SecondHalf(2));
 }
 
 TEST_F(ConfigSaveTest, PausedSaveIsAwaitedAtStart) {
