@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -39,7 +40,7 @@ Option Option::Check(std::function<std::string(const std::string&)> check) const
 Option Option::MayBeEmpty() const {
   // The first check, which AddOption() adds.
   option_->get_validator(0)->active(false);
-  return *this;
+  return Check(&CheckNotArgument);
 }
 Option Option::NonNegative() const {
   // The library's own check names the range up to the largest double, in 309 digits.
@@ -78,6 +79,8 @@ void Command::SetFooter(const std::string& text) const { app_->footer(text); }
 template <typename Value>
 Option Command::AddOption(const std::string& name, Value* value, const std::string& description) const {
   CLI::Option* const option = app_->add_option(name, *value, description)->check(CheckNotBlank);
+  // Before the checks.
+  if (!absl::StartsWith(name, "-")) option->transform(std::function<std::string(std::string)>(&WithoutMark));
   if constexpr (std::integral<Value>) {
     option->check(&CheckNumber<Value>);
   } else if constexpr (std::same_as<Value, std::optional<uint64_t>>) {

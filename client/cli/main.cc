@@ -238,14 +238,16 @@ int main(int argc, char** argv) {
                                     [&app](const std::string& name) { return berth::IsFlag(app, name); }));
   } catch (const CLI::ParseError& error) {
     if (const auto words = app.remaining(); app.get_subcommands().empty() && !words.empty()) {
-      Report(absl::InvalidArgumentError(words[0] + " is not a command; `berth --help` lists the commands"));
+      Report(absl::InvalidArgumentError(
+          absl::StrCat(berth::WithoutMark(words[0]), " is not a command; `berth --help` lists the commands")));
       return EndRejected(top, {argv + 1, argv + argc});
     }
     // Help and version are "errors" with code 0; every invalid command line has the same code.
     std::ostringstream out, err;
     const bool answered = app.exit(error, out, err) == 0;
     Print(out.str());
-    if (!answered) PrintError(absl::StrCat("berth: ", absl::StripTrailingAsciiWhitespace(err.str()), "\n"));
+    const std::string mistake = berth::WithArguments(app, err.str());
+    if (!answered) PrintError(absl::StrCat("berth: ", absl::StripTrailingAsciiWhitespace(mistake), "\n"));
     if (answered) return Exit({});
     return EndRejected(top, {argv + 1, argv + argc});
   }

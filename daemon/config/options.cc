@@ -207,7 +207,7 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, Options* opti
     std::ostringstream out, err;
     const bool answered = app.exit(error, out, err) == 0;
     std::cout << ToTerminal(out.str());
-    StderrLog().Write(ToTerminal(err.str()));
+    StderrLog().Write(ToTerminal(WithArguments(app, err.str())));
     return answered ? 0 : 1;
   }
   MakeAbsolute(&options->folder);

@@ -195,6 +195,11 @@ TEST_F(OddWordsTest, WordsAfterEndOfOptionsAreArguments) {
                                                {"stop", "--", "--yes"},
                                                {"reset", "--", "soon"},
                                                {"acquire", "--shell", "--", "/bin/true"},
+                                               {"acquire", "--shell", "--", "--foo"},
+                                               {"acquire", "--", "--shell"},
+                                               {"status", "--", "--json"},
+                                               {"permits", "--", "--admin"},
+                                               {"blocks", "publish", "--", "a", "b", "recall"},
                                                {"release", "--", "4711"},
                                                {"permits", "revoke", "--", "1", "2"}}) {
     ExpectEnd(words, 64, words.back());

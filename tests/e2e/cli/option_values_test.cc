@@ -22,6 +22,8 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr int kUsage = 64;
+// Commands that run at once: enough to keep every processor busy.
+constexpr size_t kAtOnce = 16;
 
 // Names, paths and free texts: any printable text may be meant.
 const std::set<std::string> kTexts = {"--folder", "--pool",        "--device", "--devices", "--island-of",
@@ -50,12 +52,22 @@ Subprocess Start(const Words& words) {
       {.argv = argv, .environment = {"BERTH_FOLDER=/nowhere", "BERTH_SESSION", "CTEST_RESOURCE_GROUP_COUNT"}});
 }
 
-// Adds the places of `command`, and those of its subcommands.
-void AddPlaces(const Words& command, std::vector<Place>* places) {
+// A command of the help texts.
+struct NamedCommand {
+  Words words;
+  size_t arguments = 0;
+  bool has_subcommands = false;
+
+  bool runs() const { return !words.empty() && absl::EndsWith(words[0], "run"); }
+};
+
+// Adds `command` with its places, and its subcommands.
+void AddPlaces(const Words& command, std::vector<Place>* places, std::vector<NamedCommand>* commands) {
   Words asks = command;
   asks.push_back("--help");
   std::string section;
   size_t arguments = 0;
+  bool has_subcommands = false;
   for (const absl::string_view line : absl::StrSplit(Start(asks).ReadAll(), '\n')) {
     if (!absl::StartsWith(line, " ")) section = std::string(line);
     // Further lines of a description are indented by more.
@@ -65,7 +77,8 @@ void AddPlaces(const Words& command, std::vector<Place>* places) {
     if (section == "Subcommands:") {
       Words deeper = command;
       deeper.push_back(name);
-      AddPlaces(deeper, places);
+      has_subcommands = true;
+      AddPlaces(deeper, places, commands);
     } else if (section == "Positionals:") {
       places->push_back({.command = command, .name = name, .takes_value = true, .arguments = arguments++});
     } else if (section == "Options:" && name != "--help" && name != "--version") {
@@ -75,16 +88,23 @@ void AddPlaces(const Words& command, std::vector<Place>* places) {
       places->push_back({.command = command, .name = name.substr(0, name.find('{')), .takes_value = takes});
     }
   }
+  commands->push_back({.words = command, .arguments = arguments, .has_subcommands = has_subcommands});
 }
 
-const std::vector<Place>& Places() {
-  static const std::vector<Place>* const places = [] {
-    auto* const found = new std::vector<Place>;
-    AddPlaces({}, found);
+struct HelpTexts {
+  std::vector<Place> places;
+  std::vector<NamedCommand> commands;
+};
+
+const HelpTexts& Help() {
+  static const HelpTexts* const help = [] {
+    auto* const found = new HelpTexts;
+    AddPlaces({}, &found->places, &found->commands);
     return found;
   }();
-  return *places;
+  return *help;
 }
+const std::vector<Place>& Places() { return Help().places; }
 
 // Returns the command line that gives the place this value; `joined`: as "--name=value".
 Words WithValue(const Place& place, const std::string& value, bool joined) {
@@ -103,8 +123,6 @@ Words WithValue(const Place& place, const std::string& value, bool joined) {
 }
 
 void ExpectRefusals(const std::vector<std::pair<Place, Words>>& lines, const std::string& says) {
-  // Enough to keep every processor busy.
-  constexpr size_t kAtOnce = 16;
   ASSERT_FALSE(lines.empty());
   for (size_t first = 0; first < lines.size(); first += kAtOnce) {
     const size_t end = std::min(first + kAtOnce, lines.size());
@@ -164,6 +182,61 @@ INSTANTIATE_TEST_SUITE_P(Values, FlagsTest,
                                            Case{"Nonsense", "maybe", true, "\"maybe\" is not a value: it is a flag"},
                                            Case{"Blank", " ", true, "\" \" is not a value: it is a flag"}),
                          [](const auto& info) { return info.param.name; });
+
+// Words after "--" are arguments: no option of a command or of `berth`, and no subcommand.
+TEST(EndOfOptionsTest, NoCommandReadsLaterWordsAsOptions) {
+  std::vector<std::pair<Words, std::string>> lines;
+  for (const Words& later : std::vector<Words>{{"--json"}, {"--folder", "/elsewhere"}, {"set", "1", "1"}}) {
+    for (const NamedCommand& command : Help().commands) {
+      if (command.runs() || command.words.empty()) continue;
+      Words& words = lines.emplace_back(command.words, later.front()).first;
+      // All arguments that the command takes.
+      words.insert(words.end(), command.arguments, "1");
+      if (words[0] == "acquire") words.push_back("--shell");
+      words.push_back("--");
+      words.insert(words.end(), later.begin(), later.end());
+    }
+  }
+  size_t refused = 0;
+  for (size_t first = 0; first < lines.size(); first += kAtOnce) {
+    const size_t end = std::min(first + kAtOnce, lines.size());
+    std::vector<Subprocess> commands;
+    for (size_t i = first; i < end; ++i) commands.push_back(Start(lines[i].first));
+    for (size_t i = first; i < end; ++i) {
+      SCOPED_TRACE(absl::StrJoin(lines[i].first, "|"));
+      const std::string said = commands[i - first].ReadAll();
+      EXPECT_EQ(commands[i - first].Wait(), kUsage) << said;
+      const bool named = absl::StrContains(said, lines[i].second);
+      // `berth device` first reports that it needs a subcommand.
+      EXPECT_TRUE(named || absl::StrContains(said, "subcommand is required")) << said;
+      refused += named ? 1 : 0;
+    }
+  }
+  EXPECT_GT(refused, 100u);
+}
+
+// The words of a program are its own.
+TEST(EndOfOptionsTest, RunPassesLaterWordsOn) {
+  for (const char* const verb : {"run", "ctest-run"}) {
+    for (const char* const later : {"--json", "--help", "--", "status"}) {
+      Subprocess command = Start({verb, "--no-wait", "--", later});
+      const std::string said = command.ReadAll();
+      EXPECT_EQ(command.Wait(), 69) << verb << " " << later << ": " << said;
+    }
+  }
+}
+
+TEST(EndOfOptionsTest, OptionNeedsItsValueBefore) {
+  for (const Words& words : std::vector<Words>{{"plans", "--folder", "--", "5"},
+                                               {"device", "drain", "0", "--reason", "--", "why"},
+                                               {"run", "--label", "--", "true"},
+                                               {"blocks", "publish", "n", "--grant", "--", "f"}}) {
+    Subprocess command = Start(words);
+    const std::string said = command.ReadAll();
+    EXPECT_EQ(command.Wait(), kUsage) << absl::StrJoin(words, " ") << ": " << said;
+    EXPECT_TRUE(absl::StrContains(said, words[words.size() - 3])) << said;
+  }
+}
 
 TEST(PlacesTest, HelpTextsListEveryKindOfPlace) {
   // As many as the help texts have at least.
