@@ -113,6 +113,17 @@ std::string FormatMoment(absl::Time time, absl::TimeZone zone) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S%Ez", time, zone);
 }
 
+absl::StatusOr<absl::Time> ParseLastMoment(absl::string_view text, absl::Time now, absl::TimeZone zone) {
+  absl::StatusOr<absl::Time> moment = ParseMoment(text, now, zone);
+  if (!moment.ok()) return moment;
+  // A date, or a time of day without seconds, is the moment at which it begins.
+  const absl::string_view time_of_day = text.substr(std::min(text.find_first_of(" T"), text.size()));
+  const bool has_seconds = text[0] == '@' || std::count(time_of_day.begin(), time_of_day.end(), ':') >= 2;
+  const bool is_whole = text.find('.') == absl::string_view::npos;
+  if (has_seconds && is_whole) *moment += absl::Seconds(1) - absl::Nanoseconds(1);
+  return moment;
+}
+
 absl::StatusOr<absl::Time> ParseMoment(absl::string_view text, absl::Time now, absl::TimeZone zone) {
   const absl::Time first_moment = absl::FromCivil(absl::CivilDay(1, 1, 1), absl::UTCTimeZone());
   // A larger number without a unit is a date without hyphens, or seconds since 1970 without the @.

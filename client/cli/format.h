@@ -35,6 +35,8 @@ std::string FormatMoment(absl::Time time, absl::TimeZone zone);
 // Parses a moment: a duration before `now` (2h, 1d), "today", a date, a date and a time of day, or "@" and the seconds
 // since 1970. A time of day without a zone is in `zone`. Errors: kInvalidArgument naming the text.
 absl::StatusOr<absl::Time> ParseMoment(absl::string_view text, absl::Time now, absl::TimeZone zone);
+// As ParseMoment(), but returns the last of the moments that FormatMoment() formats so: the end of a whole second.
+absl::StatusOr<absl::Time> ParseLastMoment(absl::string_view text, absl::Time now, absl::TimeZone zone);
 std::string FormatSince(const google::protobuf::Timestamp& time, absl::Time now);
 std::string FormatDuration(const google::protobuf::Duration& duration);
 

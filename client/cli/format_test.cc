@@ -78,6 +78,26 @@ TEST(FormatTest, ShownMomentsAreReadAgain) {
   }
 }
 
+TEST(FormatTest, LastMomentIsEndOfShownSecond) {
+  const absl::TimeZone zone = absl::FixedTimeZone(90 * 60);
+  const absl::Time second = absl::FromUnixSeconds(1'772'359'200);
+  const absl::Time last = second + absl::Nanoseconds(999'999'999);
+  const std::string shown = FormatMoment(last, zone);
+  EXPECT_EQ(*ParseMoment(shown, second, zone), second);
+  for (const std::string& text : {shown, std::string("2026-03-01T10:00:00Z"), std::string("2026-03-01 11:30:00"),
+                                  std::string("@1772359200"), std::string("2026-03-01 10:00:00 +0000")}) {
+    EXPECT_EQ(*ParseLastMoment(text, second, zone), last) << text;
+  }
+  // Exact moments.
+  EXPECT_EQ(*ParseLastMoment("2026-03-01T10:00:00.25Z", second, zone), second + absl::Milliseconds(250));
+  EXPECT_EQ(*ParseLastMoment("2026-03-01 11:30", second, zone), second);
+  EXPECT_EQ(*ParseLastMoment("2026-03-01T10:00:00.999999999Z", second, zone), last);
+  EXPECT_EQ(*ParseLastMoment("2h", second, zone), second - absl::Hours(2));
+  EXPECT_EQ(*ParseLastMoment("today", second, zone), *ParseMoment("today", second, zone));
+  EXPECT_EQ(*ParseLastMoment("2026-03-01", second, zone), *ParseMoment("2026-03-01", second, zone));
+  EXPECT_FALSE(ParseLastMoment("", second, zone).ok());
+}
+
 TEST(FormatTest, CountsBeginAtOne) {
   EXPECT_EQ(*ParseCount("1"), 1u);
   EXPECT_EQ(*ParseCount("18446744073709551615"), 18446744073709551615u);

@@ -32,8 +32,13 @@ std::string Words(const std::string& name) {
   return absl::AsciiStrToLower(absl::StrReplaceAll(name, {{"_", " "}}));
 }
 
-absl::StatusOr<absl::Time> ParseLocal(const std::string& text) {
+absl::StatusOr<absl::Time> ParseSince(const std::string& text) {
   return ParseMoment(text, absl::Now(), absl::LocalTimeZone());
+}
+
+// A lease whose time is shown as `text` was in use at that time.
+absl::StatusOr<absl::Time> ParseUntil(const std::string& text) {
+  return ParseLastMoment(text, absl::Now(), absl::LocalTimeZone());
 }
 
 absl::StatusOr<Lease::Kind> ParseKind(const std::string& text) {
@@ -43,16 +48,15 @@ absl::StatusOr<Lease::Kind> ParseKind(const std::string& text) {
       absl::StrCat("\"", text, "\" is not a kind: expected permit, block, reservation or plan"));
 }
 
-void ReadTime(const std::string& text, google::protobuf::Timestamp* out) {
-  const absl::Time time = *ParseLocal(text);
+void WriteTime(absl::Time time, google::protobuf::Timestamp* out) {
   out->set_seconds(absl::ToUnixSeconds(time));
   out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(out->seconds()))));
 }
 
 v1::ListHistoryRequest ReadRequest(const HistoryFilter& filter) {
   v1::ListHistoryRequest request;
-  if (!filter.since.empty()) ReadTime(filter.since, request.mutable_since());
-  if (!filter.until.empty()) ReadTime(filter.until, request.mutable_until());
+  if (!filter.since.empty()) WriteTime(*ParseSince(filter.since), request.mutable_since());
+  if (!filter.until.empty()) WriteTime(*ParseUntil(filter.until), request.mutable_until());
   request.set_pool(filter.pool);
   if (!filter.kind.empty()) request.set_kind(*ParseKind(filter.kind));
   return request;
@@ -131,10 +135,10 @@ void AddHistory(Command app, const Globals& globals) {
   verb.AddOption("--since", &filter->since,
                  "Only leases that were in use at this time or later: an age (2h, 1d), or a time: today, a date, a "
                  "time as shown (local unless it has a zone), or @ and seconds since 1970")
-      .Parses(&ParseLocal);
+      .Parses(&ParseSince);
   verb.AddOption("--until", &filter->until,
                  "Only leases that were in use at this time or earlier, as in --since (default: now)")
-      .Parses(&ParseLocal);
+      .Parses(&ParseUntil);
   verb.AddOption("--pool", &filter->pool, "Only this pool");
   verb.AddOption("--kind", &filter->kind, "Only this kind: permit, block, reservation or plan")
       .Parses(&ParseKind);

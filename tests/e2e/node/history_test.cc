@@ -168,13 +168,25 @@ TEST_F(HistoryTest, ShownTimeIsReadInEachForm) {
   ASSERT_TRUE(absl::ParseTime("%Y-%m-%d %H:%M:%S%Ez", shown, &granted, nullptr)) << text;
   EXPECT_LT(absl::Now() - granted, absl::Hours(1));
   EXPECT_TRUE(shows("--since", shown));
+  EXPECT_TRUE(shows("--until", shown)) << "the lease was granted within that second";
   for (const char* const form : {"%Y-%m-%d %H:%M:%S%Ez", "%Y-%m-%dT%H:%M:%S%Ez", "%Y-%m-%d %H:%M:%S",
                                  "%Y-%m-%dT%H:%M:%S", "@%s"}) {
     const auto at = [&](absl::Duration after) { return absl::FormatTime(form, granted + after, zone); };
     EXPECT_TRUE(shows("--since", at(absl::ZeroDuration()))) << form;
     EXPECT_FALSE(shows("--since", at(absl::Hours(1)))) << form;
+    EXPECT_TRUE(shows("--until", at(absl::ZeroDuration()))) << form;
     EXPECT_TRUE(shows("--until", at(absl::Seconds(1)))) << form;
     EXPECT_FALSE(shows("--until", at(-absl::Seconds(1)))) << form;
+  }
+  // The times for programs, to the nanosecond.
+  const std::string json = Run(daemon, "--json", name).first;
+  for (const char* const field : {"grant_time", "end_time"}) {
+    const size_t at = json.find(absl::StrCat("\"", field, "\": \""));
+    ASSERT_NE(at, std::string::npos) << json;
+    const std::string time = json.substr(json.find(": \"", at) + 3);
+    const std::string exact = time.substr(0, time.find('"'));
+    EXPECT_TRUE(shows("--since", exact)) << exact;
+    EXPECT_TRUE(shows("--until", exact)) << exact;
   }
   const auto day = [&](int days) { return absl::FormatTime("%Y-%m-%d", granted + absl::Hours(24 * days), zone); };
   for (const std::string& time : {day(0), std::string("today"), std::string("1d")}) {
