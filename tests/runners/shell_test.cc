@@ -246,6 +246,25 @@ TEST_P(ShellTest, ReleaseByAnotherUserNamesUserOfHolder) {
   shell.Wait();
 }
 
+// A process without fds cannot look for the holder process, whose permit stays.
+TEST_P(ShellTest, ReleaseWithoutFdsChangesNothing) {
+  Subprocess shell = StartShell();
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kAcquire, "echo $?")), "0");
+  const std::string named = RunLine(shell, "echo $BERTH_PERMIT_KEEPER");
+  // Enough for some of the files that a release opens.
+  for (const int fds : {4, 5}) {
+    const std::string release = absl::StrCat("(ulimit -n ", fds, "; exec $BERTH release");
+    EXPECT_EQ(RunLine(shell, absl::StrCat("eval \"$( ", release, " --shell) 2>/dev/null)\"; echo $?")), "125") << fds;
+    EXPECT_EQ(daemon_.TakeAccounts().permits, 1u) << fds;
+    EXPECT_EQ(RunLine(shell, "echo $BERTH_PERMIT_KEEPER"), named) << fds;
+    const std::string why = RunLine(shell, absl::StrCat(release, ") 2>&1 | head -n 1"));
+    EXPECT_TRUE(absl::StrContains(why, absl::StrCat("RLIMIT_NOFILE is ", fds, ": ulimit -n raises it"))) << why;
+  }
+  EXPECT_EQ(RunLine(shell, absl::StrCat(kRelease, "echo $?")), "0");
+  shell.CloseInput();
+  shell.Wait();
+}
+
 TEST_P(ShellTest, WaitEndsWithShellAndItsCommand) {
   Actor holder(daemon_);
   holder.Do("acquire p");

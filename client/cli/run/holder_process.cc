@@ -13,10 +13,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include <berth/permit.h>
@@ -36,6 +34,7 @@
 #include "client/sdk/transport/session_entry.h"
 #include "common/mutex.h"
 #include "common/notification.h"
+#include "common/os/file_io.h"
 #include "common/os/nonblocking_write.h"
 #include "common/os/os_error.h"
 #include "common/os/process_state.h"
@@ -55,17 +54,18 @@ constexpr absl::Duration kPausePatience = absl::Seconds(1);
 constexpr size_t kMaxReportBytes = 128 << 10;
 constexpr char kKeepOption[] = "--keep=";
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+// Reads a whole file of a process's folder in /proc; empty if the process has ended or is not visible.
+// Errors: kResourceExhausted if this process lacks an fd or memory, which leaves open whether the other exists.
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
+  const absl::StatusOr<std::string> text = file ? ReadToEnd(file.get(), path) : OsError(path, errno);
+  return text.ok() || absl::IsResourceExhausted(text.status()) ? text : "";
 }
 
-// Returns nothing if the process has ended or is not visible.
-std::optional<uid_t> EffectiveUidOf(pid_t pid) {
-  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
-  for (std::string line; std::getline(status, line);) {
+// Returns nothing if the process has ended or is not visible. Errors: ReadFile()'s.
+absl::StatusOr<std::optional<uid_t>> EffectiveUidOf(pid_t pid) {
+  BERTH_ASSIGN_OR_RETURN(const std::string status, ReadFile(absl::StrCat("/proc/", pid, "/status")));
+  for (const absl::string_view line : absl::StrSplit(status, '\n')) {
     // "Uid:", then the real uid and the effective uid.
     const std::vector<absl::string_view> fields = absl::StrSplit(line, '\t');
     uid_t uid = 0;
@@ -103,12 +103,15 @@ void Detach(bool say) {
 }
 
 // Opens the verdict of a running holder process, to be read at its end. `argument` has its task; none if it is of
-// another version.
-UniqueFd OpenVerdict(pid_t holder, absl::string_view argument) {
+// another version. Errors: kResourceExhausted.
+absl::StatusOr<UniqueFd> OpenVerdict(pid_t holder, absl::string_view argument) {
   const absl::StatusOr<HolderTask> task = ParseHolderTask(absl::StripPrefix(argument, kKeepOption));
   if (!task.ok()) return UniqueFd();
   const std::string path = absl::StrCat("/proc/", holder, "/fd/", task->verdict);
-  return UniqueFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  UniqueFd verdict(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const absl::Status opened = verdict ? absl::OkStatus() : OsError(path, errno);
+  if (absl::IsResourceExhausted(opened)) return opened;
+  return verdict;
 }
 
 // Cancels when the owner ends, or when the starting process ends before it has passed the report on. Until then a wait
@@ -388,12 +391,16 @@ absl::StatusOr<FoundHolder> FindHolder(absl::string_view value) {
   found.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, found.pid, 0)));
   const absl::Status gone =
       absl::NotFoundError(absl::StrCat("the permit's holder process ", found.pid, " has ended"));
-  if (!found.pidfd) return gone;
-  const std::optional<uid_t> uid = EffectiveUidOf(found.pid);
+  if (!found.pidfd) {
+    const absl::Status failed =
+        OsError(absl::StrCat("cannot look at the permit's holder process ", found.pid, ": pidfd_open"), errno);
+    return absl::IsResourceExhausted(failed) ? failed : gone;
+  }
+  BERTH_ASSIGN_OR_RETURN(const std::optional<uid_t> uid, EffectiveUidOf(found.pid));
   // The pid may belong to another process by now. Data read after opening the pidfd belongs to the pidfd's process, or
   // the read fails.
-  const std::vector<std::string> arguments =
-      absl::StrSplit(ReadFile(absl::StrCat("/proc/", found.pid, "/cmdline")), '\0');
+  BERTH_ASSIGN_OR_RETURN(const std::string line, ReadFile(absl::StrCat("/proc/", found.pid, "/cmdline")));
+  const std::vector<std::string> arguments = absl::StrSplit(line, '\0');
   const auto ours = std::find_if(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return absl::StartsWith(argument, kKeepOption) && absl::EndsWith(argument, "," + words[1]);
   });
@@ -404,9 +411,9 @@ absl::StatusOr<FoundHolder> FindHolder(absl::string_view value) {
                                                       *uid, ", and this is uid ", ::geteuid(),
                                                       ": run `berth release` as uid ", *uid));
   }
-  found.verdict = OpenVerdict(found.pid, *ours);
-  found.environment =
-      absl::StrSplit(ReadFile(absl::StrCat("/proc/", found.pid, "/environ")), '\0', absl::SkipEmpty());
+  BERTH_ASSIGN_OR_RETURN(found.verdict, OpenVerdict(found.pid, *ours));
+  BERTH_ASSIGN_OR_RETURN(const std::string environment, ReadFile(absl::StrCat("/proc/", found.pid, "/environ")));
+  found.environment = absl::StrSplit(environment, '\0', absl::SkipEmpty());
   return found;
 }
 

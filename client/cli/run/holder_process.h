@@ -107,7 +107,7 @@ struct FoundHolder {
 // Returns the names in a value of kHolderVariable. Errors: kInvalidArgument if the value is malformed.
 absl::StatusOr<std::vector<std::string>> NamesOfHolder(absl::string_view value);
 // Errors: kNotFound if the holder process no longer exists; kFailedPrecondition if it belongs to another user;
-// kInvalidArgument.
+// kInvalidArgument; kResourceExhausted if this process lacks an fd or memory, which leaves open whether it exists.
 absl::StatusOr<FoundHolder> FindHolder(absl::string_view value);
 
 // Returns the value of NAME in entries of NAME=VALUE; nothing without such an entry.

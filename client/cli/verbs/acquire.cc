@@ -248,8 +248,8 @@ Released ReleaseLast() {
   if (!why.empty()) ended = absl::AbortedError(absl::StrCat("the permit ended before its release: ", why));
   Released released = {.end = Report(ended)};
   if (!why.empty()) released.end = {.code = kPermitEnded, .not_run = "ended"};
-  // A permit of another user stays, and its environment does, too.
-  if (absl::IsFailedPrecondition(holder.status())) return released;
+  // A permit of another user stays, and so does one that this process cannot look at. Their environment does, too.
+  if (!holder.ok() && !absl::IsNotFound(holder.status())) return released;
   released.names = *names;
   released.before = holder.ok() ? holder->environment : KnownBefore();
   return released;
