@@ -73,6 +73,9 @@ class HistoryWriter {
   std::string fault() const ABSL_LOCKS_EXCLUDED(mu_);
   // Returns how far back the history reaches, as of the last write.
   core::RingReach reach() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The limits at which the history evicts leases.
+  uint64_t row_limit() const { return options_.rows; }
+  Bytes byte_limit() const { return options_.size; }
 
  private:
   struct Asked {

@@ -48,6 +48,10 @@ absl::StatusOr<Lease::Kind> ParseKind(const std::string& text) {
       absl::StrCat("\"", text, "\" is not a kind: expected permit, block, reservation or plan"));
 }
 
+absl::Time ReadTime(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
+}
+
 void WriteTime(absl::Time time, google::protobuf::Timestamp* out) {
   out->set_seconds(absl::ToUnixSeconds(time));
   out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(out->seconds()))));
@@ -88,8 +92,7 @@ std::string ForPeople(const v1::ListHistoryResponse& answer, Sight sight, absl::
   // In chronological order.
   for (int i = answer.leases_size() - 1; i >= 0; --i) {
     const Lease& lease = answer.leases(i);
-    const absl::Time granted =
-        absl::FromUnixSeconds(lease.grant_time().seconds()) + absl::Nanoseconds(lease.grant_time().nanos());
+    const absl::Time granted = ReadTime(lease.grant_time());
     const bool out = lease.end() == Lease::END_UNSPECIFIED;
     table.AddRow({FormatMoment(granted, absl::LocalTimeZone()), Words(Lease::Kind_Name(lease.kind())),
                   absl::StrCat(lease.id()), Amount(lease),
@@ -110,8 +113,17 @@ void PrintMissing(const v1::ListHistoryResponse& answer, const HistoryFilter& fi
                             " grants and ends are missing: the history's disk was slow or full\n"));
   }
   if (!answer.next_page_token().empty()) {
-    PrintError(absl::StrCat("berth history: showing the last ", filter.limit, "; --limit shows more\n"));
+    PrintError(
+        absl::StrCat("berth history: showing the last ", filter.limit, " leases; a larger --limit shows more\n"));
+    return;
   }
+  if (!answer.has_evicted_until()) return;
+  const absl::Time evicted_until = ReadTime(answer.evicted_until());
+  if (!filter.since.empty() && *ParseSince(filter.since) > evicted_until) return;
+  PrintError(absl::StrCat("berth history: leases granted until ", FormatMoment(evicted_until, absl::LocalTimeZone()),
+                          " may be missing: the daemon holds at most ", answer.row_limit(),
+                          " leases (history.rows) and ", FormatCount(answer.byte_limit()),
+                          " (history.size); a larger limit in its configuration holds later ones longer\n"));
 }
 
 ExitStatus PrintHistory(const Globals& globals, const HistoryFilter& filter) {

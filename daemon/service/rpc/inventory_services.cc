@@ -192,6 +192,10 @@ class PageCall final : public grpc::ServerUnaryReactor {
         service::ToProto(*page, response);
         response->set_unwritten_total(history->unwritten());
         response->set_fault(ToTerminal(history->fault()));
+        response->set_row_limit(history->row_limit());
+        response->set_byte_limit(history->byte_limit().count());
+        const absl::Time evicted_until = history->reach().complete_since;
+        if (evicted_until != absl::InfinitePast()) WallToProto(evicted_until, response->mutable_evicted_until());
       });
     });
   }

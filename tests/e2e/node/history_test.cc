@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -271,6 +272,18 @@ TEST_F(HistoryTest, HistoryIsBounded) {
   EXPECT_GE(permits.size(), 900u);
   EXPECT_EQ(permits.back().id(), 1'200u);
   EXPECT_EQ(Missing(daemon).unwritten_total(), 0u);
+  EXPECT_EQ(Missing(daemon).row_limit(), 1'000u);
+  EXPECT_EQ(Missing(daemon).byte_limit(), 4 * kMiB);
+  // The command names the limit by which leases are missing, and how to see more.
+  const std::string evicted = "may be missing: the daemon holds at most 1000 leases (history.rows) and 4 MiB (history";
+  for (const auto& [words, of_command, of_daemon] : std::vector<std::tuple<std::string, bool, bool>>{
+           {"", true, false}, {"--limit 2000", false, true}, {"--limit 2000 --since 2h", false, true},
+           {"--limit 2000 --since 0", false, false}, {"--limit 2000 --kind block", false, true}}) {
+    const auto [text, code] = Run(daemon, words);
+    EXPECT_EQ(code, 0) << text;
+    EXPECT_EQ(absl::StrContains(text, "showing the last 100 leases; a larger --limit shows more"), of_command) << text;
+    EXPECT_EQ(absl::StrContains(text, evicted), of_daemon) << words << ": " << text;
+  }
   uint64_t bytes = 0;
   for (const char* const name : {"history.db", "history.db-wal"}) {
     bytes += std::filesystem::file_size(absl::StrCat(state_, "/", name));
