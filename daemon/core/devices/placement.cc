@@ -20,8 +20,6 @@ Bytes SaturatingAdd(Bytes a, Bytes b) {
   return CheckedAdd(a, b).value_or(Bytes(std::numeric_limits<uint64_t>::max()));
 }
 
-// Number of devices that a message describes.
-constexpr size_t kNamedDevices = 16;
 // Most bytes of a CUDA_VISIBLE_DEVICES that a message repeats.
 constexpr size_t kShownVisible = 64;
 
@@ -263,7 +261,8 @@ std::string Placement::Lacking(const Ask& ask) const {
     absl::StrAppend(&text, text.empty() ? "" : "; ", "device ", ordinal, " is ", lack);
   }
   if (named > kNamedDevices) absl::StrAppend(&text, "; and ", named - kNamedDevices, " more");
-  return text.empty() ? "the node has no devices" : text;
+  if (!text.empty()) return text;
+  return devices_.empty() ? "the node has no devices" : "each device has enough for one permit alone";
 }
 
 absl::Status Placement::CheckConstraint(const DeviceConstraint& constraint) const {
@@ -278,7 +277,6 @@ absl::Status Placement::CheckConstraint(const DeviceConstraint& constraint) cons
   const bool named = constraint.pick == DevicePick::kNamed;
   if (named && FindByUuid(constraint.uuid) == nullptr) return unknown(constraint.uuid);
   if (devices_.empty()) return unknown("of any kind");
-  // A request for any device waits for drained devices, as it waits for devices that are in use.
   const bool lists = named || !constraint.among.empty();
   // Collects why none of the suitable devices serves.
   std::string why;
@@ -286,8 +284,9 @@ absl::Status Placement::CheckConstraint(const DeviceConstraint& constraint) cons
   for (const auto& [ordinal, device] : devices_) {
     if (!Suits(device, constraint)) continue;
     const State& state = device.state;
-    const bool drained = lists && !state.dropped && !state.draining.empty();
-    if (!state.dropped && ((state.stopped.empty() && !drained) || constraint.wait_for_device)) return absl::OkStatus();
+    const Away away = AwayFor(device, constraint);
+    if (!state.dropped && away == Away::kNot) return absl::OkStatus();
+    const bool drained = !state.dropped && away == Away::kDrained;
     all_drained = all_drained && drained;
     absl::StrAppend(&why, why.empty() ? "" : "; ", named ? "" : absl::StrCat("device ", ordinal, ": "),
                     state.dropped ? "gone from the node" : drained ? state.draining : state.stopped);
@@ -314,33 +313,6 @@ std::vector<uint32_t> Placement::Fitting(const Ask& ask) const {
                     });
 }
 
-absl::Status Placement::Check(absl::string_view pool, const Ask& ask) const {
-  const DeviceConstraint& constraint = ask.constraint;
-  BERTH_RETURN_IF_ERROR(CheckConstraint(constraint));
-  const Device* largest = nullptr;
-  uint64_t most_units = 0;
-  for (const auto& [ordinal, device] : devices_) {
-    if (!Suits(device, constraint) || device.state.dropped) continue;
-    const uint64_t cap = ask.shares == nullptr ? UINT64_MAX : ask.shares->CapOf(device.facts.uuid);
-    most_units = std::max(most_units, cap);
-    // The largest device that may have the units.
-    if (largest == nullptr || (ask.units <= cap && CapacityOf(*largest) < CapacityOf(device))) largest = &device;
-  }
-  const std::string name = constraint.pick == DevicePick::kNamed ? constraint.uuid : "of any kind";
-  if (ask.units > most_units) {
-    return Refuse(Reason::kOverCap,
-                  "permit pool {pool}: asked {asked} units on device {device}, whose cap is {cap}: request at most "
-                  "{cap}, or have the pool's device_cap raised",
-                  {{"pool", pool}, {"asked", ask.units}, {"device", name}, {"cap", most_units}});
-  }
-  if (const Bytes need = NeedOf(*largest, constraint); need > CapacityOf(*largest)) {
-    return Refuse(Reason::kOverCap,
-                  "permit pool {pool}: asked {asked} bytes of a device, the most is {cap}: declare fewer bytes",
-                  {{"pool", pool}, {"asked", need.count()}, {"cap", CapacityOf(*largest).count()}});
-  }
-  return absl::OkStatus();
-}
-
 Placement::Verdict Placement::Judge(uint32_t ordinal, const Device& device, const Ask& ask,
                                     const Load& load) const {
   if (!device.state.in_service || !Suits(device, ask.constraint)) return Verdict::kSkipped;
@@ -364,6 +336,14 @@ Placement::Verdict Placement::JudgeEmpty(uint32_t, const Device& device, const A
   if (ask.shares == nullptr) return Verdict::kFits;
   const uint64_t units = ask.units + UnitsIn(load.units, ask.shares);
   return units <= ask.shares->CapOf(device.facts.uuid) ? Verdict::kFits : Verdict::kSkipped;
+}
+
+Placement::Away Placement::AwayFor(const Device& device, const DeviceConstraint& constraint) {
+  if (constraint.wait_for_device) return Away::kNot;
+  // A request for any device waits for drained devices, as it waits for devices that are in use.
+  const bool lists = constraint.pick == DevicePick::kNamed || !constraint.among.empty();
+  if (lists && !device.state.draining.empty()) return Away::kDrained;
+  return device.state.stopped.empty() ? Away::kNot : Away::kStopped;
 }
 
 Placement::Choice Placement::Choose(const Ask& ask) const {
@@ -444,31 +424,6 @@ Placement::Choices Placement::ChooseAll(const std::vector<Ask>& asks, const Byte
                 [this](uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) {
                   return Judge(ordinal, device, ask, load);
                 });
-}
-
-absl::Status Placement::CheckAll(absl::string_view pool, const std::vector<Ask>& asks,
-                                 const BytesByDevice& besides) const {
-  const auto judge = [this](uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) {
-    return JudgeEmpty(ordinal, device, ask, load);
-  };
-  if (Assign(asks, besides, judge).verdict == Verdict::kFits) return absl::OkStatus();
-  const auto there = [](const auto& entry) { return !entry.second.state.dropped; };
-  const auto asked = [&](const auto& entry) {
-    return there(entry) && absl::c_any_of(asks, [&](const Ask& ask) { return Asks(entry.second, ask.constraint); });
-  };
-  const uint64_t of_node = absl::c_count_if(devices_, there);
-  if (const uint64_t left = absl::c_count_if(devices_, asked); left < of_node && left < asks.size()) {
-    return Refuse(
-        Reason::kOverCap,
-        "permit pool {pool}: asked {asked} devices together, but the named devices and CUDA_VISIBLE_DEVICES leave "
-        "{cap} of the node's {there}: request fewer, or allow more",
-        {{"pool", pool}, {"asked", asks.size()}, {"cap", left}, {"there", of_node}});
-  }
-  return Refuse(
-      Reason::kOverCap,
-      "permit pool {pool}: asked {asked} devices together, but too few of the node's {cap} could hold the bytes and "
-      "units even when empty: request fewer devices, or less of each",
-      {{"pool", pool}, {"asked", asks.size()}, {"cap", of_node}});
 }
 
 void Placement::Take(uint32_t ordinal, SessionId session, Bytes declared) {

@@ -13,6 +13,7 @@
 #define DAEMON_CORE_DEVICES_PLACEMENT_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -155,7 +156,7 @@ class Placement {
   // constraint does not wait for them); DEVICE_DRAINING (the named device); NO_DEVICE.
   absl::Status CheckConstraint(const DeviceConstraint& constraint) const;
   // Returns OK if the ask may be satisfied at some time. Errors: as CheckConstraint(); OVER_CAP (more than the device
-  // has or the pool allows there).
+  // has or the pool allows there); DEVICE_STOPPED and DEVICE_DRAINING, too, if only such devices have enough.
   absl::Status Check(absl::string_view pool, const Ask& ask) const;
   // Chooses a device. Ranking: `any` takes the fewest permits, then the most free bytes; `best` the most free bytes;
   // highest score the score; ties go to the least ordinal. Round robin takes the next ordinal after the last one taken.
@@ -184,7 +185,7 @@ class Placement {
   // Chooses devices for several asks at once, with bytes reserved in addition. Asks for any or the best device get
   // different devices, which no other ask names.
   Choices ChooseAll(const std::vector<Ask>& asks, const BytesByDevice& besides) const;
-  // Errors: as Check() for each ask; OVER_CAP (all asks together).
+  // Errors, for all asks together: as Check().
   absl::Status CheckAll(absl::string_view pool, const std::vector<Ask>& asks,
                         const BytesByDevice& besides) const;
 
@@ -213,6 +214,9 @@ class Placement {
   Bytes FreeOn(uint32_t ordinal) const;
   // Returns the device's score with its free bytes, whether it serves or not.
   double ScoreOn(uint32_t ordinal) const;
+  // Returns whether the devices that serve could satisfy all asks together if nothing were out: otherwise no release
+  // of permits helps.
+  bool AllServe(const std::vector<Ask>& asks, const BytesByDevice& besides) const;
   // Returns whether any suitable device serves.
   bool AnyServes(const DeviceConstraint& constraint) const;
   // Returns the most free bytes among the suitable devices that serve; 0 if there is none.
@@ -260,6 +264,10 @@ class Placement {
     std::map<const DeviceShares*, uint64_t> units;
   };
   using Loads = std::map<uint32_t, Load>;
+  // Whether a request has to be refused rather than wait for the device.
+  enum class Away { kNot, kDrained, kStopped };
+  // Number of devices that a message describes.
+  static constexpr size_t kNamedDevices = 16;
   // Judges an ask on one device.
   using JudgeOne = absl::FunctionRef<Verdict(uint32_t, const Device&, const Ask&, const Load&)>;
 
@@ -279,6 +287,7 @@ class Placement {
   bool Suits(const Device& device, const DeviceConstraint& constraint) const;
   // Returns whether the constraint names the device, or names none.
   static bool Asks(const Device& device, const DeviceConstraint& constraint);
+  static Away AwayFor(const Device& device, const DeviceConstraint& constraint);
   std::vector<DeviceLabel> Labels() const;
   const Device* FindByUuid(absl::string_view uuid) const;
   std::string LackOf(uint32_t ordinal, const Device& device, const Ask& ask) const;
@@ -290,6 +299,10 @@ class Placement {
   // Judge the ask in the current state (Judge), and as if nothing were out and nothing allocated (JudgeEmpty).
   Verdict Judge(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) const;
   Verdict JudgeEmpty(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) const;
+  // JudgeEmpty() without the devices for which the ask does not wait.
+  Verdict JudgeUnaided(uint32_t ordinal, const Device& device, const Ask& ask, const Load& load) const;
+  // Returns the refusal of asks that only such devices could satisfy.
+  absl::Status RefuseAway(absl::string_view pool, const std::vector<Ask>& asks) const;
   Choices Assign(const std::vector<Ask>& asks, const BytesByDevice& besides, JudgeOne judge) const;
   // Returns the devices not in `taken` where the ask's verdict is at least as good as `worst`, in order of preference.
   std::vector<uint32_t> Candidates(const Ask& ask, const Loads& loads, const std::set<uint32_t>& taken,

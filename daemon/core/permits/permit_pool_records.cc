@@ -160,7 +160,8 @@ std::optional<WaitView> PermitPool::Explain(uint64_t number, const Tenant* viewe
   // The release of permits does not help if a device or an operator blocks the waiter.
   const bool stands = view.cause == WaitCause::kStopping || view.cause == WaitCause::kStopped ||
                       view.cause == WaitCause::kOldReading ||
-                      (view.cause == WaitCause::kDevice && !placement_->AnyServes(waiter->what.device));
+                      (waiter->what.device.pick != DevicePick::kNone &&
+                       !placement_->AllServe({AskOf(waiter->what)}, {}));
   if (mean_hold_ > absl::ZeroDuration() && !stands) {
     view.estimate = mean_hold_ * (charged / static_cast<double>(config_.cap));
     absl::Time newest = absl::InfinitePast();

@@ -1,7 +1,9 @@
 #include "daemon/core/permits/permit_transaction.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <berth/error.h>
 
@@ -417,6 +419,23 @@ absl::Status PermitTransaction::TimedOut(const Gang& gang) {
 WaitCause PermitTransaction::CauseOf(const Gang& gang) {
   if (!core_.sessions.tenant_use().MayHave(gang.requester.tenant, UnitsOf(gang))) return WaitCause::kTenantQuota;
   return CapacityFor(gang).kind == Shortage::Kind::kNone ? WaitCause::kDevice : WaitCause::kCapacity;
+}
+
+std::string PermitTransaction::LackingOf(const Gang& gang) const {
+  const Placement& placement = core_.devices.placement();
+  const std::vector<Placement::Ask> asks = AsksOf(gang);
+  const auto lacks = std::find_if(asks.begin(), asks.end(), [&](const Placement::Ask& ask) {
+    return placement.Choose(ask).verdict != Placement::Verdict::kFits;
+  });
+  if (lacks != asks.end()) return placement.Lacking(*lacks);
+  const auto open = std::find_if(asks.begin(), asks.end(), [](const Placement::Ask& ask) {
+    return ask.constraint.pick != DevicePick::kNamed;
+  });
+  return open == asks.end() ? "" : placement.Lacking(*open);
+}
+
+bool PermitTransaction::DevicesServe(const Gang& gang) const {
+  return core_.devices.placement().AllServe(AsksOf(gang), BesidesOf(gang));
 }
 
 }  // namespace berth::core

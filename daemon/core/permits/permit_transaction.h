@@ -8,6 +8,7 @@
 #ifndef DAEMON_CORE_PERMITS_PERMIT_TRANSACTION_H_
 #define DAEMON_CORE_PERMITS_PERMIT_TRANSACTION_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -65,6 +66,10 @@ class PermitTransaction final : public Gangs, public GrantOffers {
   absl::Status TimedOut(const Gang& gang);
   // Returns what the gang waits for if every pool has its units.
   WaitCause CauseOf(const Gang& gang);
+  // Describes what each device lacks for a member that fits on none, or else for a member that names none.
+  std::string LackingOf(const Gang& gang) const;
+  // Returns whether the devices that serve could hold the gang if nothing were out.
+  bool DevicesServe(const Gang& gang) const;
   // Returns the gang's reservation as a stand-alone byte request.
   static Waiting WaitingOf(const Gang& gang);
 

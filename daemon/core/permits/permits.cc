@@ -325,6 +325,8 @@ bool Undo(const UndoStep& undo, const AcquireResult& result) {
 absl::StatusOr<WaitView> Permits::ExplainWait(const Caller& caller, uint64_t waiter) {
   PermitTransaction transaction(core_, nullptr);
   std::optional<WaitView> elsewhere;
+  const Gang* const gang = gangs_.FindByNumber(waiter);
+  const bool served = gang == nullptr || transaction.DevicesServe(*gang);
   for (const auto& [name, pool] : pools_) {
     std::optional<WaitView> view = pool.Explain(waiter, caller.sees_all() ? nullptr : &caller.tenant, &transaction);
     if (!view.has_value()) continue;
@@ -332,19 +334,14 @@ absl::StatusOr<WaitView> Permits::ExplainWait(const Caller& caller, uint64_t wai
       view->lacking = core_.devices.placement().Lacking(
           {.constraint = view->waiter.device, .units = view->waiter.units, .shares = &pool.shares()});
     }
+    if (!served) view->estimate = absl::InfiniteDuration();
     // For a gang, reports the first of its pools that lacks something.
     if (view->cause != WaitCause::kElsewhere) return *std::move(view);
     if (!elsewhere.has_value()) elsewhere = std::move(view);
   }
   if (elsewhere.has_value()) {
-    for (const auto& [request, gang] : gangs_.gangs()) {
-      if (gang.number != waiter) continue;
-      elsewhere->cause = transaction.CauseOf(gang);
-      const bool all_serve = std::all_of(gang.what.members.begin(), gang.what.members.end(), [&](const auto& member) {
-        return member.device.pick == DevicePick::kNone || core_.devices.placement().AnyServes(member.device);
-      });
-      if (!all_serve) elsewhere->estimate = absl::InfiniteDuration();
-    }
+    elsewhere->cause = transaction.CauseOf(*gang);
+    if (elsewhere->cause == WaitCause::kDevice) elsewhere->lacking = transaction.LackingOf(*gang);
     return *std::move(elsewhere);
   }
   return Refuse(Reason::kNotFound, "no {kind} {id}; its request may have been granted or cancelled",

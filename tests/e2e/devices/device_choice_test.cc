@@ -205,9 +205,22 @@ TEST_F(DeviceChoiceTest, StoppedOrDrainedDeviceIsRejectedOrAwaited) {
           << list.said;
     }
     EXPECT_EQ(RunScript("unset", {"--gpus", "7"}, "echo $BERTH_DEVICE | tr , '\\n' | wc -l").said, "7\n");
+    const Outcome both = RunScript("unset", {"--devices", "2,3", "--gpus", "2"}, "true");
+    EXPECT_EQ(both.code, 125);
+    EXPECT_TRUE(absl::StrContains(both.said, absl::StrCat("device 3 is ", each.how))) << both.said;
+    EXPECT_TRUE(absl::StrContains(both.said, "`berth device enable`")) << both.said;
 
-    for (const std::string option : {"--device", "--devices"}) {
-      Subprocess waits = Start("unset", {"run", option, "3", "--wait-for-device", "--quiet", "--", "/bin/true"});
+    const std::vector<std::vector<std::string>> awaited = {
+        {"--device", "3"}, {"--devices", "2,3", "--gpus", "2"}, {"--devices", "3"}};
+    for (size_t i = 0; i < awaited.size(); ++i) {
+      if (i > 0) {
+        ASSERT_TRUE(take_out());
+      }
+      std::vector<std::string> words = awaited[i];
+      SCOPED_TRACE(absl::StrJoin(words, " "));
+      words.insert(words.begin(), "run");
+      words.insert(words.end(), {"--wait-for-device", "--quiet", "--", "/bin/true"});
+      Subprocess waits = Start("unset", words);
       ASSERT_TRUE(daemon_.AccountsBecome([](const Accounts& accounts) { return accounts.waiters == 1; }));
       const v1::WaitExplanation wait = Must(daemon_.inspector().ExplainWait(
           Must(daemon_.inspector().ListPermits()).waiters(0).number()));
@@ -216,7 +229,6 @@ TEST_F(DeviceChoiceTest, StoppedOrDrainedDeviceIsRejectedOrAwaited) {
       EXPECT_TRUE(absl::StartsWith(wait.lacking(), absl::StrCat("device 3 is ", each.how))) << wait.lacking();
       each.returns();
       EXPECT_EQ(waits.Wait(), 0) << waits.ReadAll();
-      if (option == "--device") ASSERT_TRUE(take_out());
     }
   }
 }
