@@ -65,6 +65,9 @@ struct Limits {
   uint64_t channels_per_session = 4'096;
   uint64_t waiters_per_pool = 20'480;
   uint64_t operator_waiters_per_pool = 1'024;
+  // Weight of all waiting requests (wait_weight.h).
+  Bytes waiting_bytes = MiB(64);
+  Bytes operator_waiting_bytes = MiB(4);
   // Waiting processes of one look at their states: a quarter each for those with untaken grants, and for the first
   // waiters of the pools; the rest for others in turn. A look at a process takes the broker some 20 us.
   uint64_t processes_per_look = 256;

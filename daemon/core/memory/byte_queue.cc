@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "daemon/core/managers.h"
+#include "daemon/core/requests/wait_weight.h"
 #include "daemon/core/types/invariant.h"
 
 namespace berth::core {
@@ -43,10 +44,10 @@ void ByteQueue::Enqueue(StepContext& step, Waiting waiting) {
   }
   if (const absl::Status may = MayWait(waiting, shortage); !may.ok()) return refuse(may);
   core_.requests.SetPlace(request, this);
-  core_.requests.MarkWaiting(request);
   Device& first = core_.devices.At(waiting.asks.front().device);
   const bool needs_context = WorkerKindOf(waiting.kind) == WorkerKind::kContext;
   byte_queue_.Push(std::move(waiting));
+  core_.requests.MarkWaiting(request);
   if (needs_context) core_.workers.StartContextIfWanted(step, first);
   step.MarkCapacityChanged();
 }
@@ -54,7 +55,7 @@ void ByteQueue::Enqueue(StepContext& step, Waiting waiting) {
 absl::Status ByteQueue::MayWait(const Waiting& waiting, const Shortage& shortage) const {
   // The request passes the queue without waiting.
   if (shortage.kind == Shortage::Kind::kNone && MayServe(waiting)) return absl::OkStatus();
-  BERTH_RETURN_IF_ERROR(core_.sessions.tenant_use().CheckMayWait(waiting.tenant));
+  BERTH_RETURN_IF_ERROR(core_.requests.CheckMayWait(waiting.request, WaitWeight(waiting)));
   for (const ByteRequest& ask : waiting.asks) {
     const absl::Status full = byte_queue_.CheckPlace(ask.device, waiting.claimant());
     if (full.ok()) continue;
@@ -303,6 +304,10 @@ bool ByteQueue::SetDeadline(const RequestId& request, const WaitTicket&, absl::T
 void ByteQueue::Leave(StepContext& step, const RequestId& request, const WaitTicket&) {
   core_.reservations.ReturnDrawn(step, byte_queue_.Take(request));
   step.MarkCapacityChanged();
+}
+
+uint64_t ByteQueue::Weigh(const RequestId& request, const WaitTicket&) {
+  return WaitWeight(*byte_queue_.Find(request));
 }
 
 absl::Time ByteQueue::next_deadline() const {

@@ -64,6 +64,7 @@ class ByteQueue final : public WaitPlace {
   void Expire(StepContext& step) override;
   absl::Time next_deadline() const override;
   void Reattach(StepContext& step, const RequestId& request, const WaitTicket& ticket) override;
+  uint64_t Weigh(const RequestId& request, const WaitTicket& ticket) override;
   bool EndsInImport(const RequestId&) const override { return true; }
 
  private:

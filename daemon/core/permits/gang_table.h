@@ -83,6 +83,9 @@ class GangTable {
   // Returns the earliest deadline; InfiniteFuture if no gang waits.
   absl::Time next_deadline() const;
 
+  // Returns the weight of the gang and of its entries in the pools (wait_weight.h).
+  static uint64_t WeightOf(const Gang& gang);
+
   const std::map<RequestId, Gang>& gangs() const { return gangs_; }
   // Gangs that would reserve bytes; CountReserving() returns how many of them belong to the session.
   const std::set<RequestId>& reserving() const { return reserving_; }

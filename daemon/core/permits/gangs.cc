@@ -22,6 +22,7 @@
 #include "daemon/core/permits/permits.h"
 #include "daemon/core/requests/fingerprint.h"
 #include "daemon/core/requests/undo_step.h"
+#include "daemon/core/requests/wait_weight.h"
 #include "daemon/core/types/invariant.h"
 #include "daemon/core/types/record_kind.h"
 
@@ -236,6 +237,12 @@ Gang GangTable::Take(const RequestId& request) {
   }
   Mark(gang);
   return gang;
+}
+
+uint64_t GangTable::WeightOf(const Gang& gang) {
+  uint64_t weight = WaitWeight(gang);
+  for (const Gang::Part& part : gang.parts) weight += WaitWeight(gang.permits[part.members.front()], gang.shape);
+  return weight;
 }
 
 void GangTable::SetDeadline(const RequestId& request, absl::Time deadline) {

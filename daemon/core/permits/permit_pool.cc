@@ -1,6 +1,7 @@
 #include "daemon/core/permits/permit_pool.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include <berth/error.h>
@@ -10,6 +11,7 @@
 #include "common/status_macros.h"
 #include "daemon/core/permits/pool_change.h"
 #include "daemon/core/requests/fingerprint.h"
+#include "daemon/core/requests/wait_weight.h"
 #include "daemon/core/types/invariant.h"
 
 namespace berth::core {
@@ -95,7 +97,6 @@ const Waiter* PermitPool::Acquire(const PoolStep& step, const RequestId& request
     return nullptr;
   }
   const uint64_t number = waiter.number;
-  const AcquireRequest asked = waiter.what;
   // The queue decides whether it is this waiter's turn. A request that does not wait leaves at once.
   queue_.Push(std::move(waiter));
   Serve(step);
@@ -103,7 +104,7 @@ const Waiter* PermitPool::Acquire(const PoolStep& step, const RequestId& request
   if (!what.wait && queue_.Contains(number)) TakeIdleBack(step);
   const Waiter* const waits = queue_.Find(number);
   if (waits == nullptr) return nullptr;
-  absl::Status refusal = WhyNotWait(step.now, requester, asked);
+  absl::Status refusal = WhyNotWait(step.now, *waits);
   if (refusal.ok()) return waits;
   queue_.Remove(number);
   Notify(step, request, std::move(refusal));
@@ -120,11 +121,13 @@ bool PermitPool::GoesAtOnce(const PoolStep& step, const Waiter& waiter) {
   return queue_.LetsPass(step.now, waiter.requester.tenant, arbiter);
 }
 
-absl::Status PermitPool::WhyNotWait(absl::Time now, const Requester& requester, const AcquireRequest& what) const {
+absl::Status PermitPool::WhyNotWait(absl::Time now, const Waiter& waiter) const {
+  const auto& [requester, what] = std::tie(waiter.requester, waiter.what);
   if (!what.wait) return NoPermit(requester, what);
   if (what.deadline <= now) return TimedOut(what, queue_.size());
   BERTH_RETURN_IF_ERROR(queue_.places().CheckTaken(requester.claimant()));
-  return tenants_ == nullptr ? absl::OkStatus() : tenants_->CheckMayWait(requester.tenant);
+  if (tenants_ == nullptr) return absl::OkStatus();
+  return tenants_->CheckMayWait(requester.tenant, requester.claimant(), WaitWeight(waiter));
 }
 
 const PermitPool::Permit* PermitPool::FindNest(const Requester& requester, const AcquireRequest& what) const {

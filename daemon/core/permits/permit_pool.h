@@ -372,7 +372,7 @@ class PermitPool {
   // Like FindNest(), for any adoptable permit of the session. Prefers a permit that satisfies the request.
   const Permit* FindAdoptable(SessionId session, const AcquireRequest& what) const;
   absl::StatusOr<AcquireResult> Nest(Permit& permit, const AcquireRequest& what);
-  absl::Status WhyNotWait(absl::Time now, const Requester& requester, const AcquireRequest& what) const;
+  absl::Status WhyNotWait(absl::Time now, const Waiter& waiter) const;
   // Checks that the request may nest in the permit. Errors: NESTED_OVER_HELD, naming what the permit lacks.
   absl::Status CheckNest(const Permit& permit, const AcquireRequest& what) const;
   WaitCause CauseOf(const Waiter& waiter, Gangs* gangs) const;

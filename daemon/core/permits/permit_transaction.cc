@@ -202,7 +202,7 @@ void PermitTransaction::Enqueue(Gang made) {
   }
   if (!gang.what.wait) return Refuse(request, NoPermit(gang));
   if (gang.what.deadline <= step_->now) return Refuse(request, TimedOut(gang));
-  if (const absl::Status may = core_.sessions.tenant_use().CheckMayWait(gang.requester.tenant); !may.ok()) {
+  if (const absl::Status may = core_.requests.CheckMayWait(request, GangTable::WeightOf(gang)); !may.ok()) {
     return Refuse(request, may);
   }
   core_.permits.TrimForGang(*step_, gang);

@@ -21,6 +21,7 @@
 #include "daemon/core/plans/plan_transaction.h"
 #include "daemon/core/requests/fingerprint.h"
 #include "daemon/core/requests/undo_step.h"
+#include "daemon/core/requests/wait_weight.h"
 #include "daemon/core/types/invariant.h"
 #include "daemon/core/types/record_kind.h"
 
@@ -262,6 +263,10 @@ bool Permits::SetDeadline(const RequestId& request, const WaitTicket& ticket, ab
     gangs_.SetDeadline(request, deadline);
   }
   return true;
+}
+
+uint64_t Permits::Weigh(const RequestId& request, const WaitTicket& ticket) {
+  return ticket.pool != nullptr ? WaitWeight(*ticket.waiter) : GangTable::WeightOf(*gangs_.Find(request));
 }
 
 void Permits::Leave(StepContext&, const RequestId& request, const WaitTicket& ticket) {
@@ -515,9 +520,10 @@ void Permits::ReadGang(uint64_t number, ArchiveReader& archive) {
   for (const ByteRequest& ask : gang.byte_requests) {
     if (!core_.devices.Has(ask.device)) return archive.Fail();
   }
-  core_.requests.SetPlace(gang.request, this);
-  core_.requests.MarkWaiting(gang.request);
+  const RequestId request = gang.request;
   gangs_.Add(std::move(gang));
+  core_.requests.SetPlace(request, this);
+  core_.requests.MarkWaiting(request);
 }
 
 void Permits::FinishRestoringPermits() {

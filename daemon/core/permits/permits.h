@@ -139,6 +139,7 @@ class Permits final : public WaitPlace {
   void Expire(StepContext& step) override;
   absl::Time next_deadline() const override;
   void Reattach(StepContext& step, const RequestId& request, const WaitTicket& ticket) override;
+  uint64_t Weigh(const RequestId& request, const WaitTicket& ticket) override;
   bool ForUnits() const override { return true; }
 
  private:

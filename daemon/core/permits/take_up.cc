@@ -13,6 +13,7 @@
 #include "daemon/core/managers.h"
 #include "daemon/core/permits/permit_transaction.h"
 #include "daemon/core/permits/permits.h"
+#include "daemon/core/requests/wait_weight.h"
 #include "daemon/core/types/invariant.h"
 
 namespace berth::core {
@@ -120,7 +121,8 @@ void Permits::TakeBackGang(StepContext& step, const RequestId& request, const Ga
   const absl::StatusOr<Response> answer = entry->answer();
   // The plan could not be completed, which ended its leases.
   if (!answer.ok()) return;
-  const bool returns = gang != nullptr && gang->what.wait && core_.requests.Reopen(step, request);
+  const bool returns =
+      gang != nullptr && gang->what.wait && core_.requests.Reopen(step, request, GangTable::WeightOf(*gang));
   if (!returns) core_.requests.DropAnswer(request);
   core_.requests.Undo(step, channel, *answer, LeaseEnd::kNotTakenUp);
   if (!returns) return;
@@ -137,7 +139,7 @@ void Permits::TakeBack(StepContext& step, const RequestId& request, OfferedGrant
   const Waiter* const waiter = waits ? offer.pool->PutBack(*std::move(offer.waiter)) : nullptr;
   if (waiter == nullptr) {
     core_.requests.DropAnswer(request);
-  } else if (core_.requests.Reopen(step, request)) {
+  } else if (core_.requests.Reopen(step, request, WaitWeight(*waiter))) {
     core_.requests.SetPlace(request, this, {.pool = offer.pool, .waiter = waiter, .number = waiter->number});
     core_.requests.MarkWaiting(request);
   } else {

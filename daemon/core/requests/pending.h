@@ -3,6 +3,7 @@
 #ifndef DAEMON_CORE_REQUESTS_PENDING_H_
 #define DAEMON_CORE_REQUESTS_PENDING_H_
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct Pending {
   // (`for_units`).
   bool counted = false;
   bool for_units = false;
+  // For a counted request: its weight (wait_weight.h).
+  uint64_t weight = 0;
   // As in the last call's tag (RequestTag), and the arrival time of that call.
   bool takes_up = false;
   absl::Time called = absl::InfinitePast();

@@ -15,6 +15,7 @@
 #include "daemon/core/managers.h"
 #include "daemon/core/plans/plan_transaction.h"
 #include "daemon/core/requests/undo_step.h"
+#include "daemon/core/requests/wait_weight.h"
 #include "daemon/core/types/invariant.h"
 
 namespace berth::core {
@@ -161,11 +162,28 @@ void Requests::MarkWaiting(const RequestId& request) {
   Pending& pending = found->second;
   pending.for_units = pending.place != nullptr && pending.place->ForUnits();
   pending.counted = true;
-  core_.sessions.tenant_use().BeginWait(pending.session->tenant, pending.for_units);
+  pending.weight = pending.place == nullptr ? kWaitEntryWeight : pending.place->Weigh(request, pending.ticket);
+  pending.weight += WeighPlan(pending);
+  core_.sessions.tenant_use().BeginWait(
+      pending.session->tenant,
+      {.claimant = pending.session->claimant(), .weight = pending.weight, .for_units = pending.for_units});
 }
 
 void Requests::MarkNotWaiting(const Pending& pending) {
-  if (pending.counted) core_.sessions.tenant_use().EndWait(pending.session->tenant, pending.for_units);
+  if (!pending.counted) return;
+  core_.sessions.tenant_use().EndWait(
+      pending.session->tenant,
+      {.claimant = pending.session->claimant(), .weight = pending.weight, .for_units = pending.for_units});
+}
+
+uint64_t Requests::WeighPlan(const Pending& pending) {
+  return pending.plan == nullptr ? 0 : WaitWeight(*pending.plan);
+}
+
+absl::Status Requests::CheckMayWait(const RequestId& request, uint64_t weight) const {
+  const Pending& pending = pending_.at(request);
+  return core_.sessions.tenant_use().CheckMayWait(pending.session->tenant, pending.session->claimant(),
+                                                  weight + WeighPlan(pending));
 }
 
 void Requests::CancelCall(StepContext& step, CallId call) {
@@ -215,12 +233,12 @@ absl::Status Requests::ProcessStopped(const RequestId& request) {
                 {{"channel", request.channel.value()}, {"sequence", request.sequence}});
 }
 
-bool Requests::Reopen(StepContext& step, const RequestId& request) {
+bool Requests::Reopen(StepContext& step, const RequestId& request, uint64_t weight) {
   const Channel& channel = *core_.sessions.table().FindChannel(request.channel);
   const RequestMemory::Entry* const entry = channel.requests.Find(request.sequence);
   const Session* const session = core_.sessions.table().Find(channel.session);
   if (entry == nullptr || entry->state != RequestMemory::State::kAnswered ||
-      !core_.sessions.tenant_use().CheckMayWait(session->tenant).ok()) {
+      !core_.sessions.tenant_use().CheckMayWait(session->tenant, session->claimant(), weight).ok()) {
     DropAnswer(request);
     return false;
   }

@@ -60,10 +60,10 @@ class Requests {
   void Skip(StepContext& step, const RequestId& request);
   bool IsSkipped(const RequestId& request) const { return skipped_.contains(request); }
   static absl::Status ProcessStopped(const RequestId& request);
-  // Makes an answered request pending again, as skipped. The caller then calls SetPlace(). Returns false if that is
-  // impossible: the process has settled the request, or its tenant may have no further waiter. Then the answer is
-  // forgotten, and a retry is a new request.
-  bool Reopen(StepContext& step, const RequestId& request);
+  // Makes an answered request of that weight pending again, as skipped. The caller then calls SetPlace(). Returns false
+  // if that is impossible: the process has settled the request, or its tenant may have no further waiter. Then the
+  // answer is forgotten, and a retry is a new request.
+  bool Reopen(StepContext& step, const RequestId& request, uint64_t weight);
   // Erases the stored answer of a request, if there is one.
   void DropAnswer(const RequestId& request);
   // Erases a reopened request that has no place.
@@ -73,6 +73,8 @@ class Requests {
                      LeaseEnd end = LeaseEnd::kForgotten);
   // Counts a request without an immediate answer as one of its tenant's waiting requests; uncounts it at its end.
   void MarkWaiting(const RequestId& request);
+  // Checks that the pending request, which weighs `weight` without its plan, may wait. Errors: LIMIT.
+  absl::Status CheckMayWait(const RequestId& request, uint64_t weight) const;
   bool WriteRequest(const RequestId& request, ArchiveWriter& archive) const;
   // Restores no queue place of a pending request: the record of what it waits for does, or it is forgotten.
   void ReadRequest(const RequestId& request, ArchiveReader& archive);
@@ -102,6 +104,8 @@ class Requests {
   // them. The caller settles their RequestMemory.
   void Leave(StepContext& step, const std::vector<RequestId>& requests, const absl::Status& status);
   void MarkNotWaiting(const Pending& pending);
+  // Returns the weight of the plan that the answer completes; 0 without one.
+  static uint64_t WeighPlan(const Pending& pending);
   absl::StatusOr<ForgetOutcome> ForgetRequest(StepContext& step, const Channel& channel, uint64_t sequence);
   // A call waits again for a detached request.
   void Reattach(StepContext& step, const RequestId& request);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
+#include "daemon/core/requests/wait_weight.h"
 #include "daemon/core/types/request_id.h"
 #include "daemon/core/types/step_context.h"
 
@@ -38,6 +39,8 @@ class WaitPlace {
   // A call waits again for a request of an earlier broker, which was passed over meanwhile.
   virtual void Reattach(StepContext&, const RequestId&, const WaitTicket&) {}
 
+  // Returns the weight of the waiting request (wait_weight.h), without its plan.
+  virtual uint64_t Weigh(const RequestId&, const WaitTicket&) { return kWaitEntryWeight; }
   // Whether the requests wait for permits.
   virtual bool ForUnits() const { return false; }
   // Whether the request, once granted, is an import of its process.

@@ -109,6 +109,11 @@ absl::Status BeAnswered(CoreHarness& h, Member& member) {
   return IsRefusal(status, Reason::kLimit) ? status : absl::OkStatus();
 }
 
+void BoundWeight(Limits* limits) {
+  limits->waiting_bytes = Bytes(64'000);
+  limits->operator_waiting_bytes = Bytes(8'000);
+}
+
 std::vector<Shared> Counts() {
   return {
       {.name = "Sessions", .what = "sessions", .bound = [](Limits* limits) { limits->sessions = kAll + 5; },
@@ -129,6 +134,9 @@ std::vector<Shared> Counts() {
              limits->operator_waiters_per_pool = kReserve;
            },
        .take = WaitInGang},
+      {.name = "WeightOfWaiters", .what = "waiting_bytes", .bound = BoundWeight, .take = WaitForPermit},
+      {.name = "WeightOfGangs", .what = "waiting_bytes", .bound = BoundWeight, .take = WaitInGang},
+      {.name = "WeightOfWaitersForBytes", .what = "waiting_bytes", .bound = BoundWeight, .take = WaitForBytes},
       {.name = "Blocks",
        .what = "blocks",
        .bound =

@@ -22,7 +22,10 @@ Sessions::Sessions(Managers& core)
       sessions_(&core.journal, core.config.limits.answers, core.config.limits.answer_bytes.count(),
                 core.config.limits.operator_answer_bytes.count()),
       session_places_("sessions", core.config.limits.sessions, SharedCount::kUnlimited),
-      tenant_use_(core.config.quotas),
+      tenant_use_(core.config.quotas,
+                  SharedCount("waiting_bytes", core.config.limits.waiting_bytes.count(),
+                              core.config.limits.operator_waiting_bytes.count(),
+                              "bytes of waiting requests (end some of them, or name fewer devices)")),
       mailboxes_(core.config.limits.unacknowledged_fds_per_channel, core.config.limits.unacknowledged_fds_per_tenant,
                  &core.journal) {}
 
@@ -322,6 +325,7 @@ absl::Status Sessions::CheckTenants() const {
   for (const Session* const session : sessions_.List()) places.Take(session->claimant());
   if (!(places == session_places_)) return Broken("the sessions of a user are miscounted");
   TenantUse::Uses counted;
+  SharedCount waiting_bytes("waiting_bytes", SharedCount::kUnlimited, SharedCount::kUnlimited);
   for (const auto& [name, pool] : core_.permits.pools()) {
     for (const auto& [tenant, units] : pool.out_by_tenant()) counted[tenant].units += units;
   }
@@ -332,9 +336,10 @@ absl::Status Sessions::CheckTenants() const {
     TenantUse::Use& use = counted[pending.session->tenant];
     ++use.waiters;
     use.unit_waiters += pending.for_units ? 1 : 0;
+    waiting_bytes.Take(pending.session->claimant(), pending.weight);
     if (pending.for_units != for_units) return Broken("a waiting request is counted under another cause");
   }
-  return tenant_use_.CheckInvariants(counted);
+  return tenant_use_.CheckInvariants(counted, waiting_bytes);
 }
 
 }  // namespace berth::core

@@ -79,26 +79,28 @@ void TenantUse::Give(const Account& account, uint64_t units) {
   });
 }
 
-absl::Status TenantUse::CheckMayWait(const Account& account) const {
+absl::Status TenantUse::CheckMayWait(const Account& account, const Claimant& claimant, uint64_t weight) const {
   const std::optional<uint64_t> limit = QuotaOf(account).waiters;
   const uint64_t waiters = WaitersOf(account);
-  if (!limit.has_value() || waiters < *limit) return absl::OkStatus();
+  if (!limit.has_value() || waiters < *limit) return waiting_bytes_.Check(claimant, weight);
   return RefuseWithRetry(Reason::kLimit, absl::Seconds(1), "waiting requests of the tenant: {current}, limit {limit}",
                          {{"what", "waiters_of_tenant"}, {"current", waiters}, {"limit", *limit}});
 }
 
-void TenantUse::BeginWait(const Account& account, bool for_units) {
+void TenantUse::BeginWait(const Account& account, const Wait& wait) {
+  waiting_bytes_.Take(wait.claimant, wait.weight);
   Change(account, [&](Use& use) {
     ++use.waiters;
-    use.unit_waiters += for_units ? 1 : 0;
+    use.unit_waiters += wait.for_units ? 1 : 0;
   });
 }
 
-void TenantUse::EndWait(const Account& account, bool for_units) {
+void TenantUse::EndWait(const Account& account, const Wait& wait) {
+  waiting_bytes_.Give(wait.claimant, wait.weight);
   Change(account, [&](Use& use) {
     BERTH_INVARIANT(use.waiters > 0);
     --use.waiters;
-    use.unit_waiters -= for_units ? 1 : 0;
+    use.unit_waiters -= wait.for_units ? 1 : 0;
   });
 }
 
@@ -117,8 +119,9 @@ uint64_t TenantUse::WaitersOf(const Account& account) const {
   return found == uses_.end() ? 0 : found->second.waiters;
 }
 
-absl::Status TenantUse::CheckInvariants(const Uses& counted) const {
+absl::Status TenantUse::CheckInvariants(const Uses& counted, const SharedCount& waiting_bytes) const {
   const auto broken = [](absl::string_view what) { return absl::InternalError(absl::StrCat("tenants: ", what)); };
+  if (!(waiting_bytes == waiting_bytes_)) return broken("the weight of a user's waiting requests is miscounted");
   if (counted.size() != uses_.size()) return broken("a tenant without use is counted, or a tenant with use is not");
   uint64_t pressing = 0;
   for (const auto& [account, use] : uses_) {

@@ -16,13 +16,20 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "daemon/core/types/caller.h"
+#include "daemon/core/types/shared_count.h"
 #include "daemon/core/types/tenant_quota.h"
 
 namespace berth::core {
 
 class TenantUse {
  public:
-  explicit TenantUse(QuotaTable quotas = {}) { SetQuotas(std::move(quotas)); }
+  // `waiting_bytes` counts the weight of all waiting requests.
+  explicit TenantUse(QuotaTable quotas = {},
+                     SharedCount waiting_bytes = SharedCount("waiting_bytes", SharedCount::kUnlimited,
+                                                             SharedCount::kUnlimited))
+      : waiting_bytes_(std::move(waiting_bytes)) {
+    SetQuotas(std::move(quotas));
+  }
 
   const QuotaTable& quotas() const { return quotas_; }
   // Sets the quotas. A quota lowered below the current usage takes effect as units are released.
@@ -44,12 +51,17 @@ class TenantUse {
 
   // ---- Requests that wait ---------------------------------------------------------------------------------
 
-  // Checks that one more request may wait. Errors: LIMIT.
-  absl::Status CheckMayWait(const Account& account) const;
-  // `for_units`: the request waits for permits, not for bytes.
-  void BeginWait(const Account& account, bool for_units);
-  // Requires: the wait has begun.
-  void EndWait(const Account& account, bool for_units);
+  // Checks that one more request of that weight (wait_weight.h) may wait. Errors: LIMIT.
+  absl::Status CheckMayWait(const Account& account, const Claimant& claimant, uint64_t weight) const;
+  struct Wait {
+    Claimant claimant;
+    uint64_t weight = 0;
+    // The request waits for permits, not for bytes.
+    bool for_units = false;
+  };
+  void BeginWait(const Account& account, const Wait& wait);
+  // Requires: the same wait has begun.
+  void EndWait(const Account& account, const Wait& wait);
   // Returns whether a tenant with a quota of permits waits for units. Then its cached permits not in use are taken back
   // in every pool.
   bool Presses(const Account& account) const;
@@ -72,8 +84,8 @@ class TenantUse {
   using Uses = absl::flat_hash_map<Account, Use>;
   // Accounts with any usage.
   const Uses& uses() const { return uses_; }
-  // Returns OK if `counted` equals the usage and the pressing state is consistent.
-  absl::Status CheckInvariants(const Uses& counted) const;
+  // Returns OK if `counted` and `waiting_bytes` equal the usage and the pressing state is consistent.
+  absl::Status CheckInvariants(const Uses& counted, const SharedCount& waiting_bytes) const;
 
  private:
   bool Presses(const Account& account, const Use& use) const {
@@ -85,6 +97,7 @@ class TenantUse {
 
   QuotaTable quotas_;
   Uses uses_;
+  SharedCount waiting_bytes_;
   // Whether any quota of permits exists.
   bool limits_permits_ = false;
   // Number of tenants that press.

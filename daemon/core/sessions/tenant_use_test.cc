@@ -2,6 +2,8 @@
 
 #include <berth/error.h>
 
+#include "daemon/core/types/caller.h"
+#include "daemon/core/types/shared_count.h"
 #include "gtest/gtest.h"
 
 namespace berth::core {
@@ -52,24 +54,24 @@ TEST(TenantUseTest, UnitsAboveQuotaAreRejectedWithLimit) {
 
 TEST(TenantUseTest, WaiterBeyondQuotaIsRejected) {
   TenantUse use({.all = {.waiters = 1}});
-  EXPECT_TRUE(use.CheckMayWait(kUser).ok());
-  use.BeginWait(kUser, /*for_units=*/false);
-  const absl::Status full = use.CheckMayWait(kUser);
+  EXPECT_TRUE(use.CheckMayWait(kUser, {}, 0).ok());
+  use.BeginWait(kUser, {.for_units = false});
+  const absl::Status full = use.CheckMayWait(kUser, {}, 0);
   EXPECT_TRUE(IsRefusal(full, Reason::kLimit)) << full;
   EXPECT_EQ(NamedValueOf(full, "current"), "1");
-  EXPECT_TRUE(use.CheckMayWait(kOther).ok());
-  use.EndWait(kUser, /*for_units=*/false);
-  EXPECT_TRUE(use.CheckMayWait(kUser).ok());
+  EXPECT_TRUE(use.CheckMayWait(kOther, {}, 0).ok());
+  use.EndWait(kUser, {.for_units = false});
+  EXPECT_TRUE(use.CheckMayWait(kUser, {}, 0).ok());
 }
 
 TEST(TenantUseTest, OnlyUnitWaitersWithQuotaPress) {
   TenantUse use({.users = {{1000, {.permits = 1}}}});
   use.TakeChanged();
-  use.BeginWait(kOther, /*for_units=*/true);
-  use.BeginWait(kUser, /*for_units=*/false);
+  use.BeginWait(kOther, {.for_units = true});
+  use.BeginWait(kUser, {.for_units = false});
   EXPECT_FALSE(use.AnyPresses());
   EXPECT_FALSE(use.TakeChanged());
-  use.BeginWait(kUser, /*for_units=*/true);
+  use.BeginWait(kUser, {.for_units = true});
   EXPECT_TRUE(use.Presses(kUser));
   EXPECT_TRUE(use.TakeChanged()) << "what it keeps is wanted from now on";
   use.Take(kUser, 1);
@@ -79,12 +81,31 @@ TEST(TenantUseTest, OnlyUnitWaitersWithQuotaPress) {
   use.Give(kOther, 1);
   use.Give(kUser, 1);
   EXPECT_TRUE(use.TakeChanged()) << "who waits in another pool may be served";
-  use.EndWait(kUser, /*for_units=*/true);
+  use.EndWait(kUser, {.for_units = true});
   EXPECT_FALSE(use.AnyPresses());
   use.SetQuotas({.all = {.permits = 5}});
   EXPECT_TRUE(use.Presses(kOther)) << "a quota counts for who waits already";
-  EXPECT_TRUE(use.CheckInvariants(use.uses()).ok());
-  EXPECT_FALSE(use.CheckInvariants({}).ok());
+  const SharedCount weightless("waiting_bytes", SharedCount::kUnlimited, SharedCount::kUnlimited);
+  EXPECT_TRUE(use.CheckInvariants(use.uses(), weightless).ok());
+  EXPECT_FALSE(use.CheckInvariants({}, weightless).ok());
+}
+
+TEST(TenantUseTest, WaitersAreLimitedByTheirWeight) {
+  TenantUse use({}, SharedCount("waiting_bytes", 1'000, 100));
+  const Claimant user{.user = 1}, other{.user = 2}, op{.user = 0, .of_operator = true};
+  EXPECT_TRUE(use.CheckMayWait(kUser, user, 500).ok());
+  use.BeginWait(kUser, {.claimant = user, .weight = 400});
+  const absl::Status full = use.CheckMayWait(kUser, user, 101);
+  EXPECT_TRUE(IsRefusal(full, Reason::kLimit)) << full;
+  EXPECT_EQ(NamedValueOf(full, "what"), "waiting_bytes");
+  EXPECT_EQ(NamedValueOf(full, "current"), "400");
+  EXPECT_EQ(NamedValueOf(full, "limit"), "500");
+  EXPECT_TRUE(use.CheckMayWait(kUser, user, 100).ok());
+  EXPECT_TRUE(use.CheckMayWait(kOther, other, 300).ok());
+  EXPECT_FALSE(use.CheckMayWait(kOther, other, 301).ok());
+  EXPECT_TRUE(use.CheckMayWait(kUser, op, 100).ok());
+  use.EndWait(kUser, {.claimant = user, .weight = 400});
+  EXPECT_TRUE(use.CheckInvariants({}, SharedCount("waiting_bytes", 0, 0)).ok());
 }
 
 }  // namespace
