@@ -439,6 +439,8 @@ Page<PoolView> Core::ListPools(const PageRequest& page) const { return managers_
 
 uint64_t Core::CountJudged() const { return managers_->permits.CountJudged(); }
 
+uint64_t Core::CountGaugesRead() const { return managers_->permits.CountGaugesRead(); }
+
 Page<PermitView> Core::ListPermits(const Caller& caller, absl::string_view pool, const PageRequest& page) const {
   return managers_->permits.ListPermits(caller, pool, page);
 }

@@ -448,8 +448,9 @@ class Core {
   OutCounts CountOut() const;
   absl::StatusOr<PoolView> GetPool(absl::string_view pool) const;
   Page<PoolView> ListPools(const PageRequest& page = {}) const;
-  // Counts the evaluations of permit waiters so far: a measure of the steps' cost.
+  // Count the evaluations of permit waiters, and the gauges read to find waiters, so far: measures of the steps' cost.
   uint64_t CountJudged() const;
+  uint64_t CountGaugesRead() const;
   // An empty `pool` means all.
   Page<PermitView> ListPermits(const Caller& caller, absl::string_view pool,
                                const PageRequest& page = {}) const;

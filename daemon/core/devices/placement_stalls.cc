@@ -53,7 +53,8 @@ Stalls Placement::WhyNot(const Ask& ask, Verdict goal) const {
                     .threshold = ask.units});
   }
   if (each.empty()) return StalledForGood();
-  return alike ? Stalls{together} : each;
+  // Lists of devices may differ from waiter to waiter. Filed by device, they add no gauges.
+  return alike && ask.constraint.among.empty() ? Stalls{together} : each;
 }
 
 Stalls Placement::WhyNotAll(const std::vector<Ask>& asks, Verdict goal) const {

@@ -25,15 +25,23 @@ class ByteBudget;
 class BudgetChanges {
  public:
   void Mark(ByteBudget* budget) {
-    if (budgets_.empty() || budgets_.back() != budget) budgets_.push_back(budget);
+    for (std::vector<ByteBudget*>* const budgets : {&budgets_, &for_gangs_}) {
+      if (budgets->empty() || budgets->back() != budget) budgets->push_back(budget);
+    }
   }
   // Removes a budget that ends.
-  void Forget(const ByteBudget* budget) { std::erase(budgets_, budget); }
-  // Returns the changed budgets and clears the list. A budget may occur several times.
+  void Forget(const ByteBudget* budget) {
+    std::erase(budgets_, budget);
+    std::erase(for_gangs_, budget);
+  }
+  // Return the changed budgets and clear the list: for requests that wait for bytes, and for gangs that would reserve
+  // bytes. A budget may occur several times.
   std::vector<ByteBudget*> Take() { return std::exchange(budgets_, {}); }
+  std::vector<ByteBudget*> TakeForGangs() { return std::exchange(for_gangs_, {}); }
 
  private:
   std::vector<ByteBudget*> budgets_;
+  std::vector<ByteBudget*> for_gangs_;
 };
 
 class ByteBudget {

@@ -216,6 +216,74 @@ TEST(CoreSearchTest, UnservableWaitersCostOthersNoSteps) {
   }
 }
 
+// Returns the gauges that a step of another session reads, which declares bytes, beside `waiters` distinct lists.
+uint64_t GaugesReadBesideLists(uint64_t waiters) {
+  constexpr uint32_t kDevices = 16;
+  Config config = ConfigOf();
+  while (config.devices.size() < kDevices) {
+    config.devices.push_back(config.devices.back());
+    config.devices.back().ordinal = static_cast<uint32_t>(config.devices.size() - 1);
+    config.devices.back().uuid = absl::StrCat("DEVICE-", config.devices.back().ordinal);
+  }
+  CoreHarness core(config);
+  Peer waiting = core.Open(1), other = core.Open(2);
+  for (uint64_t i = 0; i < waiters; ++i) {
+    DeviceConstraint constraint{.pick = DevicePick::kAny, .min_free = MiB(41)};
+    // Each device, and a set of the others that differs for each waiter.
+    for (uint32_t ordinal = 0; ordinal < kDevices; ++ordinal) {
+      if (ordinal == i % kDevices || ((i + 1) >> (ordinal % 8) & 1) != 0) {
+        constraint.among.push_back(absl::StrCat("DEVICE-", ordinal));
+      }
+    }
+    EXPECT_FALSE(core.Answered(Acquire(core, waiting, {.pool = "p", .device = constraint}, i)));
+  }
+  const auto take_turn = [&] {
+    const uint64_t before = core.core->CountGaugesRead();
+    core.Release(other, core.MustAcquire(other, {.pool = "p",
+                                                 .holder_key = "another",
+                                                 .device = {.pick = DevicePick::kAny, .declared = MiB(1)}})
+                            .acquisition);
+    return core.core->CountGaugesRead() - before;
+  };
+  take_turn();
+  return take_turn();
+}
+
+TEST(CoreSearchTest, DistinctDeviceListsCostOthersNoGauges) {
+  const uint64_t few = GaugesReadBesideLists(32);
+  EXPECT_GT(few, 0u);
+  EXPECT_LE(GaugesReadBesideLists(kWaiters), few);
+}
+
+// The cost of another session's block beside gangs whose bytes are not free.
+TEST(CoreSearchTest, ReservingGangsCostOthersBlocksNoSteps) {
+  for (const uint64_t warm : {0, 1}) {
+    SCOPED_TRACE(warm);
+    Config config = ConfigOf();
+    config.warm_blocks_per_size = warm;
+    config.warm_refill_delay = absl::ZeroDuration();
+    CoreHarness core(config);
+    Peer waiting = core.Open(1), other = core.Open(2), holder = core.Open(3);
+    for (const uint32_t device : {0, 1}) core.MustAllocate(holder, MiB(8), device);
+    for (uint64_t i = 0; i < kWaiters; ++i) {
+      const Bytes bytes = MiB(10 + 2 * (i % 4));
+      const CallId call = AcquireGang(
+          core, waiting,
+          {.members = {{.pool = "p"}}, .reserve = {{.device = 0, .bytes = bytes}, {.device = 1, .bytes = MiB(10)}}}, i);
+      ASSERT_FALSE(core.Answered(call)) << core.StatusOf(call);
+    }
+    for (int round = 0; round < 4; ++round) {
+      for (const uint32_t device : {0, 1, 2}) {
+        const uint64_t before = core.core->CountJudged();
+        const AllocateResult block = core.MustAllocate(other, MiB(2), device);
+        core.Free(other, block.block.handle, {block.import});
+        core.WorkAll();
+        EXPECT_LE(core.core->CountJudged() - before, kFew) << round << " on " << device;
+      }
+    }
+  }
+}
+
 // A search that judges such a gang places all its members on all devices.
 TEST(CoreSearchTest, UnservableLargestGangsCostOthersNoSteps) {
   Config config = ConfigOf();

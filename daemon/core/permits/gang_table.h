@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "daemon/core/devices/placement.h"
 #include "daemon/core/memory/byte_wait_queue.h"
+#include "daemon/core/permits/gang_byte_index.h"
 #include "daemon/core/permits/permit_pool.h"
 #include "daemon/core/requests/request_memory.h"
 #include "daemon/core/types/gang_types.h"
@@ -90,6 +91,8 @@ class GangTable {
   // Gangs that would reserve bytes; CountReserving() returns how many of them belong to the session.
   const std::set<RequestId>& reserving() const { return reserving_; }
   uint64_t CountReserving(SessionId session) const;
+  // The bytes of these gangs, by budget. Add() leaves it to the caller to add a gang's bytes; Take() removes them.
+  GangByteIndex& bytes() { return bytes_; }
 
  private:
   void Mark(const Gang& gang) { journal_->Touch(RecordKind::kGang, gang.number); }
@@ -99,6 +102,7 @@ class GangTable {
   absl::flat_hash_map<uint64_t, RequestId> by_number_;
   std::set<std::pair<absl::Time, RequestId>> deadlines_;
   std::set<RequestId> reserving_;
+  GangByteIndex bytes_;
   absl::flat_hash_map<SessionId, uint64_t> reserving_by_session_;
 };
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -166,22 +167,53 @@ void Permits::StartGang(StepContext& step, const Admitted& admitted, const GangR
   BeginWait(step, id);
 }
 
-void Permits::TrimForGang(StepContext& step, const Gang& gang) {
+void Permits::AddGangBytes(const Gang& gang) {
   if (gang.byte_requests.empty()) return;
+  std::vector<GangByteIndex::Ask> asks;
+  for (const ByteRequest& ask : gang.byte_requests) {
+    for (const LayerBudget& layer : core_.budgets.LayersOf(ask.device, gang.requester.session, gang.requester.tenant)) {
+      const bool of_device = layer.layer == Layer::kDevice;
+      asks.push_back({.budget = layer.budget->number(),
+                      .bytes = ask.bytes,
+                      .device = of_device ? std::optional(ask.device) : std::nullopt});
+    }
+  }
+  gangs_.bytes().Add(gang.number, std::move(asks));
+}
+
+bool Permits::TrimForGang(StepContext& step, const Gang& gang) {
+  if (gang.byte_requests.empty()) return false;
+  ++assessed_;
   const Waiting waiting = PermitTransaction::WaitingOf(gang);
   const Shortage shortage = core_.byte_queue.Assess(waiting, {});
   if (shortage.kind == Shortage::Kind::kComing) core_.byte_queue.TrimFor(step, waiting, shortage);
+  return shortage.kind == Shortage::Kind::kHeld && gangs_.bytes().Park(gang.number, *shortage.held);
 }
 
 void Permits::ServeGangBytes(StepContext& step) {
-  if (!std::exchange(step.dirty.gang_bytes, false) || gangs_.reserving().empty()) return;
+  const std::vector<ByteBudget*> changed = core_.byte_queue.changes()->TakeForGangs();
+  const bool capacity = std::exchange(step.dirty.gang_bytes, false);
+  if (gangs_.reserving().empty()) return;
   PermitTransaction transaction(core_, &step);
-  transaction.ReconsiderReserving();
-  transaction.Answer();
-  for (const RequestId& request : gangs_.reserving()) {
-    TrimForGang(step, *gangs_.Find(request));
-    step.dirty.pools = true;
+  std::set<uint32_t> devices;
+  for (const ByteBudget* const budget : changed) {
+    for (const uint64_t number : gangs_.bytes().FindTooLarge(*budget)) {
+      ++assessed_;
+      transaction.Reconsider(*gangs_.FindByNumber(number));
+    }
+    gangs_.bytes().Unpark(*budget, &devices);
+    if (budget->number() <= kMaxDeviceOrdinals) devices.insert(static_cast<uint32_t>(budget->number() - 1));
   }
+  transaction.Answer();
+  for (const uint32_t ordinal : devices) {
+    const ByteBudget& account = core_.devices.At(ordinal).account;
+    // The blocks trimmed for the largest request suffice for the others.
+    while (account.warm() > Bytes()) {
+      const uint64_t number = gangs_.bytes().FindComing(account);
+      if (number == 0 || !TrimForGang(step, *gangs_.FindByNumber(number))) break;
+    }
+  }
+  step.dirty.pools = step.dirty.pools || capacity;
 }
 
 uint64_t Permits::NextWaiter() {
@@ -232,6 +264,7 @@ Gang GangTable::Take(const RequestId& request) {
   gangs_.erase(found);
   by_number_.erase(gang.number);
   if (reserving_.erase(request) > 0) {
+    bytes_.Remove(gang.number);
     const auto count = reserving_by_session_.find(gang.requester.session);
     if (--count->second == 0) reserving_by_session_.erase(count);
   }

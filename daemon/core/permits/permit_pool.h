@@ -288,6 +288,7 @@ class PermitPool {
   std::optional<WaitView> Explain(uint64_t number, const Tenant* viewer, Gangs* gangs) const;
   // Returns how many verdicts on waiters the searches for the next waiter have taken.
   uint64_t judged() const { return queue_.judged(); }
+  uint64_t gauges_read() const { return queue_.gauges_read(); }
   // Returns OK, or the violated invariant.
   absl::Status CheckInvariants(Gangs* gangs = nullptr) const;
 

@@ -211,6 +211,7 @@ void PermitTransaction::Enqueue(Gang made) {
 absl::Status PermitTransaction::Push(Gang made, bool detached) {
   const Gang& gang = core_.permits.gangs_.Add(std::move(made));
   const RequestId request = gang.request;
+  core_.permits.AddGangBytes(gang);
   for (const Gang::Part& part : gang.parts) {
     Waiter waiter{.number = gang.number,
                   .request = request,
@@ -327,17 +328,11 @@ void PermitTransaction::Expire() {
 void PermitTransaction::Reconsider() {
   std::vector<RequestId> requests;
   for (const auto& [request, gang] : core_.permits.gangs_.gangs()) requests.push_back(request);
-  for (const RequestId& request : requests) Reconsider(request);
+  for (const RequestId& request : requests) Reconsider(GangOf(request));
 }
 
-void PermitTransaction::ReconsiderReserving() {
-  const std::vector<RequestId> requests(core_.permits.gangs_.reserving().begin(),
-                                        core_.permits.gangs_.reserving().end());
-  for (const RequestId& request : requests) Reconsider(request);
-}
-
-void PermitTransaction::Reconsider(const RequestId& request) {
-  if (const absl::Status never = Check(GangOf(request)); !never.ok()) Refuse(request, never);
+void PermitTransaction::Reconsider(const Gang& gang) {
+  if (const absl::Status never = Check(gang); !never.ok()) Refuse(RequestId(gang.request), never);
 }
 
 absl::Status PermitTransaction::Check(const Gang& gang) {

@@ -57,8 +57,8 @@ class PermitTransaction final : public Gangs, public GrantOffers {
   // Times out gangs whose deadline has passed, and refuses gangs that can never be granted any more.
   void Expire();
   void Reconsider();
-  // Like Reconsider(), for gangs that would reserve bytes only. Sufficient if nothing but capacity has changed.
-  void ReconsiderReserving();
+  // Refuses the gang if it can never be granted any more.
+  void Reconsider(const Gang& gang);
   // Returns OK, or why the gang can never be granted: the message names what would have to change.
   absl::Status Check(const Gang& gang);
   // Return the refusal for a gang that does not wait (NoPermit), or has waited too long (TimedOut).
@@ -76,8 +76,6 @@ class PermitTransaction final : public Gangs, public GrantOffers {
  private:
   // Adds the gang to its pools. Errors: LIMIT; the gang is then in some of them.
   absl::Status Push(Gang made, bool detached);
-  // Refuses the gang if it can never be granted any more.
-  void Reconsider(const RequestId& request);
   const Gang& GangOf(const RequestId& request);
   PermitPool* FindPoolOf(const Gang& gang) const;
   // Returns the asks of the members with a device constraint, in member order.

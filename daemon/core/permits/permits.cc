@@ -361,9 +361,15 @@ std::optional<uint64_t> Permits::FindWaiter(const Caller& caller, uint64_t seque
 }
 
 uint64_t Permits::CountJudged() const {
-  uint64_t judged = 0;
+  uint64_t judged = assessed_;
   for (const auto& [name, pool] : pools_) judged += pool.judged();
   return judged;
+}
+
+uint64_t Permits::CountGaugesRead() const {
+  uint64_t read = 0;
+  for (const auto& [name, pool] : pools_) read += pool.gauges_read();
+  return read;
 }
 
 absl::StatusOr<PoolView> Permits::GetPool(absl::string_view pool) {
@@ -550,6 +556,8 @@ void Permits::ResumePermits(StepContext& step) {
   transaction.Reconsider();
   for (auto& [name, pool] : pools_) pool.Reconsider(transaction.step());
   transaction.Answer();
+  for (const RequestId& request : gangs_.reserving()) AddGangBytes(*gangs_.Find(request));
+  for (auto& [ordinal, device] : core_.devices.all()) core_.byte_queue.changes()->Mark(&device.account);
   RestoreOffers(step);
 }
 

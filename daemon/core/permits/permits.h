@@ -68,6 +68,7 @@ class Permits final : public WaitPlace {
   absl::StatusOr<WaitView> ExplainWait(const Caller& caller, uint64_t waiter);
   std::optional<uint64_t> FindWaiter(const Caller& caller, uint64_t sequence) const;
   uint64_t CountJudged() const;
+  uint64_t CountGaugesRead() const;
   absl::StatusOr<PoolView> GetPool(absl::string_view pool);
   void AcquireGang(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
                    const GangRequest& request);
@@ -80,8 +81,9 @@ class Permits final : public WaitPlace {
   void StartGang(StepContext& step, const Admitted& admitted, const GangRequest& request);
   // Returns a number for a waiter of a pool or a gang.
   uint64_t NextWaiter();
-  // Releases warm blocks where that frees capacity for the gang's reservation.
-  void TrimForGang(StepContext& step, const Gang& gang);
+  // Releases warm blocks where that frees capacity for the gang's reservation. Returns whether other requests hold its
+  // bytes; it is then parked on their budget.
+  bool TrimForGang(StepContext& step, const Gang& gang);
   // Serves waiting gangs whose reservation may fit now, and refuses those whose reservation never can.
   void ServeGangBytes(StepContext& step);
   bool HasPermit(SessionId session) const;
@@ -195,6 +197,8 @@ class Permits final : public WaitPlace {
   void NotifyOverdue(StepContext& step, const PermitView& permit);
   void NotifyRevoked(StepContext& step, const PermitView& permit, const EndNotice& end);
   void ReadGang(uint64_t number, ArchiveReader& archive);
+  // Adds the bytes that the gang would reserve to the table's index.
+  void AddGangBytes(const Gang& gang);
 
   Managers& core_;
   PermitIds permit_ids_;
@@ -213,6 +217,8 @@ class Permits final : public WaitPlace {
   Pools pools_;
   absl::flat_hash_map<uint64_t, PermitPool*> pools_by_number_;
   GangTable gangs_;
+  // Number of times that a gang's bytes were compared with the budgets after a change.
+  uint64_t assessed_ = 0;
 };
 
 }  // namespace berth::core

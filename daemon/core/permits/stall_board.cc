@@ -109,6 +109,7 @@ void StallBoard::Leave(Class of, uint64_t ticket, const Stalls& stalls) {
 }
 
 bool StallBoard::Look(const Place& place, Dial& dial, Read read) {
+  ++gauges_read_;
   const uint64_t value = read(place.second, place.first);
   if (value < dial.least) return false;
   // The cached least threshold may belong to a line that has left.

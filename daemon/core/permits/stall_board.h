@@ -85,6 +85,8 @@ class StallBoard {
   uint64_t First(Class of, uint64_t after) const;
   // Returns whether Refresh() would read each gauge that has reached a threshold.
   bool IsCurrent(Read read, Version version) const;
+  // Returns the number of gauges read by Refresh().
+  uint64_t gauges_read() const { return gauges_read_; }
 
  private:
   using Lists = std::map<Class, ThresholdList>;
@@ -122,6 +124,7 @@ class StallBoard {
   std::array<Rack, Gauge::kKinds> racks_;
   // Sorted by class.
   std::vector<Reached> reached_;
+  uint64_t gauges_read_ = 0;
 };
 
 }  // namespace berth::core

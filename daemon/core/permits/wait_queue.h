@@ -177,6 +177,8 @@ class WaitQueue {
   void Reopen();
   // Returns the number of verdicts taken for searches.
   uint64_t judged() const { return judged_; }
+  // Returns the number of gauges that searches have read.
+  uint64_t gauges_read() const { return boards_[kGoing].gauges_read() + boards_[kRacing].gauges_read(); }
   // Returns the waiter that Next() has begun to hold for since the last call; 0 for none.
   uint64_t TakeNewlyHeld() { return std::exchange(newly_held_, 0); }
   // Returns whether units are reserved for a waiter that `number`, which is in the queue, may not pass.

@@ -1,5 +1,5 @@
 // Sixteen thousand waiters that cannot be served, each with a different constraint: their cost to another user's
-// permit, while they wait and while they arrive.
+// permit or block, while they wait and while they arrive.
 
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <berth/block.h>
 #include <berth/bytes.h>
 #include <berth/session.h>
 
@@ -49,6 +50,12 @@ struct Kind {
   std::string name;
   uint32_t devices = 1;
   bool gangs = false;
+  // Each waiter lists other devices.
+  bool lists = false;
+  // The gangs would reserve bytes, and the other user allocates blocks.
+  bool reserves = false;
+
+  std::string turn() const { return reserves ? "another's block" : "another's permit"; }
 };
 
 // A daemon with a block on every device. Other requests need more than the rest: a permit of one device, or a gang of
@@ -67,6 +74,7 @@ class ConstraintLoad {
                                           absl::StrCat("--device-budget=", kOnADevice.count())}));
     const std::string& folder = load->daemon_->folder();
     BERTH_ASSIGN_OR_RETURN(load->operator_, Session::Open({.folder = folder, .admin = true}));
+    BERTH_ASSIGN_OR_RETURN(load->other_, Session::Open({.folder = folder, .always_new = true}));
     OpenToAllUsers(folder);
     // One user where this process is not root and cannot be several.
     const auto user = [](uint64_t i) { return ::geteuid() == 0 ? static_cast<uid_t>(60'001 + i) : 0; };
@@ -104,8 +112,14 @@ class ConstraintLoad {
     }
     return absl::DeadlineExceededError("the waiters do not wait");
   }
-  // Acquires and releases the other user's permit.
-  absl::StatusOr<double> AcquireAndRelease() {
+  // Acquires and releases the other user's permit or block.
+  absl::StatusOr<double> TakeTurn() {
+    if (kind_.reserves) {
+      return Microseconds([&]() -> absl::Status {
+        BERTH_ASSIGN_OR_RETURN(Block block, Block::Allocate(other_, {.bytes = Bytes(4096)}));
+        return block.Free();
+      });
+    }
     testing::RawClient& client = clients_.back();
     return Microseconds([&]() -> absl::Status {
       v1::AcquirePermitRequest acquire;
@@ -137,9 +151,20 @@ class ConstraintLoad {
   v1::DeviceWish Constraint(uint64_t i) const {
     v1::DeviceWish constraint;
     constraint.set_pick(v1::DeviceWish::ANY);
-    constraint.set_min_free_bytes(kOnADevice.count() - (distinct_ ? i : 0));
+    if (!kind_.lists) {
+      constraint.set_min_free_bytes(kOnADevice.count() - (distinct_ ? i : 0));
+      return constraint;
+    }
+    constraint.set_min_free_bytes(kOnADevice.count());
+    // The bits of a number that differs for each waiter choose among the devices.
+    const uint64_t listed = distinct_ ? i + 1 : kWaiters;
+    for (uint32_t device = 0; device < kind_.devices; ++device) {
+      if ((listed >> (device % 16) & 1) != 0) constraint.add_among(absl::StrCat(device));
+    }
     return constraint;
   }
+  // Returns bytes of the first device that are not free.
+  Bytes Reserved(uint64_t i) const { return Bytes(kOnADevice.count() - (distinct_ ? i % 4'000 * 4096 : 0)); }
   void Ask() {
     const uint64_t i = calls_.size();
     const uint64_t at = i % (kUsers * kClientsPerUser);
@@ -158,7 +183,15 @@ class ConstraintLoad {
     if (kind_.gangs) {
       *call.gang.mutable_request() = client.NextTag();
       call.gang.set_holder_key(absl::StrCat("waiter ", i));
-      for (uint64_t member = 0; member <= i % 2; ++member) *call.gang.add_members()->mutable_device() = Constraint(i);
+      if (kind_.reserves) {
+        call.gang.add_members();
+        v1::AcquireGangRequest::Bytes& item = *call.gang.add_reserve();
+        item.set_device(0);
+        item.set_bytes(Reserved(i).count());
+      }
+      for (uint64_t member = 0; !kind_.reserves && member <= i % 2; ++member) {
+        *call.gang.add_members()->mutable_device() = Constraint(i);
+      }
       stubs_[at]->async()->AcquireGang(&call.context, &call.gang, &call.all_granted, done);
       return;
     }
@@ -172,6 +205,8 @@ class ConstraintLoad {
   const bool distinct_;
   std::unique_ptr<Server> daemon_;
   std::shared_ptr<Session> operator_;
+  // The other user's session, for blocks.
+  std::shared_ptr<Session> other_;
   // The last client is the other user's.
   std::vector<testing::RawClient> clients_;
   std::vector<std::unique_ptr<v1::PermitService::Stub>> stubs_;
@@ -182,11 +217,11 @@ class ConstraintLoad {
   uint64_t open_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Times a permit of the other user in each of both, alternately.
+// Times a turn of the other user in each of both, alternately.
 absl::Status TakeTurns(ConstraintLoad& ours, ConstraintLoad& theirs, uint64_t turns, Pairs* pairs) {
   for (uint64_t i = 0; i < turns; ++i) {
-    BERTH_ASSIGN_OR_RETURN(pairs->ours.emplace_back(), ours.AcquireAndRelease());
-    BERTH_ASSIGN_OR_RETURN(pairs->theirs.emplace_back(), theirs.AcquireAndRelease());
+    BERTH_ASSIGN_OR_RETURN(pairs->ours.emplace_back(), ours.TakeTurn());
+    BERTH_ASSIGN_OR_RETURN(pairs->theirs.emplace_back(), theirs.TakeTurn());
   }
   return absl::OkStatus();
 }
@@ -196,7 +231,7 @@ absl::Status TakeTurnsInABurst(ConstraintLoad& load, uint64_t turns, std::vector
   std::thread asks([&] { load.Ask(kBurst); });
   absl::Status taken;
   for (uint64_t i = 0; i < turns && taken.ok(); ++i) {
-    const absl::StatusOr<double> time = load.AcquireAndRelease();
+    const absl::StatusOr<double> time = load.TakeTurn();
     taken = time.status();
     if (time.ok()) times->push_back(*time);
   }
@@ -235,7 +270,9 @@ absl::StatusOr<std::vector<Measurement>> ConstraintMeasurements(const Programs& 
   std::vector<Measurement> measurements;
   for (const Kind& kind : {Kind{.name = "waiters"}, Kind{.name = "waiters, 32 devices", .devices = 32},
                            Kind{.name = "gangs", .devices = 4, .gangs = true},
-                           Kind{.name = "gangs, 32 devices", .devices = 32, .gangs = true}}) {
+                           Kind{.name = "gangs, 32 devices", .devices = 32, .gangs = true},
+                           Kind{.name = "device lists, 32 devices", .devices = 32, .lists = true},
+                           Kind{.name = "gangs that reserve bytes", .gangs = true, .reserves = true}}) {
     BERTH_ASSIGN_OR_RETURN(const auto distinct, ConstraintLoad::Start(programs, kind, /*distinct=*/true));
     Pairs coming;
     {
@@ -248,11 +285,11 @@ absl::StatusOr<std::vector<Measurement>> ConstraintMeasurements(const Programs& 
     BERTH_ASSIGN_OR_RETURN(const auto empty, ConstraintLoad::Start(programs, kind, /*distinct=*/true));
     Pairs there;
     BERTH_RETURN_IF_ERROR(TakeTurns(*distinct, *empty, kTurns, &there));
-    measurements.push_back(ComparePairs(absl::StrCat("another's permit beside ", kWaiters, " distinct ", kind.name),
-                                        there, "us", "none waits", kBound));
+    const std::string distinct_ones = absl::StrCat(kWaiters, " distinct ", kind.name);
     measurements.push_back(
-        ComparePairs(absl::StrCat("another's permit while ", kWaiters, " distinct ", kind.name, " come"), coming, "us",
-                     "alike ones come", kBound));
+        ComparePairs(absl::StrCat(kind.turn(), " beside ", distinct_ones), there, "us", "none waits", kBound));
+    measurements.push_back(ComparePairs(absl::StrCat(kind.turn(), " while ", distinct_ones, " come"), coming, "us",
+                                        "alike ones come", kBound));
   }
   BERTH_ASSIGN_OR_RETURN(measurements.emplace_back(), EchoMeasurement(programs, kTurns));
   return measurements;
