@@ -156,6 +156,22 @@ absl::Status LedgerFile::CheckFrames(uint64_t size) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<LedgerIdentity> LedgerFile::ReadIdentity(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd && errno == ELOOP) return absl::DataLossError(absl::StrCat(path, " is not a ledger"));
+  if (!fd) return OsError(absl::StrCat("open ", path), errno);
+  LedgerHeader header;
+  const ssize_t got = ::pread(fd.get(), &header, sizeof(header), 0);
+  if (got < 0 && errno != EISDIR) return OsError(absl::StrCat("read ", path), errno);
+  if (got != sizeof(header) || header.magic != LedgerHeader::kMagic || header.checksum != ChecksumOf(header)) {
+    return absl::DataLossError(absl::StrCat(path, " is not a ledger, or its header is damaged"));
+  }
+  return LedgerIdentity{.schema = header.schema,
+                        .node = header.node,
+                        .incarnation = header.incarnation,
+                        .boot = std::string(header.boot.data(), strnlen(header.boot.data(), header.boot.size()))};
+}
+
 absl::StatusOr<bool> LedgerFile::IsSuperseded(int fd) {
   uint64_t superseded = 0;
   const ssize_t got = ::pread(fd, &superseded, sizeof(superseded), offsetof(LedgerHeader, superseded));

@@ -41,6 +41,9 @@ class LedgerFile {
   static absl::StatusOr<LedgerFile> Open(const std::string& path, const LedgerIdentity& identity);
   // Opens a file by its fd, wherever the file is; `path` names it in errors.
   static absl::StatusOr<LedgerFile> Open(UniqueFd fd, const std::string& path, const LedgerIdentity& identity);
+  // Returns the identity in the header of the file at `path`, without a check of the records. Errors: kNotFound;
+  // kDataLoss if the header is damaged, or the file is not a ledger; those of the file system.
+  static absl::StatusOr<LedgerIdentity> ReadIdentity(const std::string& path);
   // Whether another file has replaced the file open as `fd`. Errors: those of pread().
   static absl::StatusOr<bool> IsSuperseded(int fd);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "common/thread.h"
 #include "daemon/base/boot_id.h"
@@ -30,6 +31,12 @@ bool HasLeases(const RecordViews& records) {
         return false;
     }
   });
+}
+
+absl::Status CheckRecorded(const fd_store::Facts& facts, const std::string& folder) {
+  if (facts.begun != fd_store::kBegunUnrecorded) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("the node record ", folder, "/record was missing or damaged at the daemon's start"));
 }
 
 absl::StatusOr<RestoredLedger> ReadLedger(const fd_store::Facts& facts, std::vector<HeldFd> held,

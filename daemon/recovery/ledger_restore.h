@@ -34,6 +34,10 @@ bool HasRecord(const RecordViews& records, const RecordKey& key);
 // but blocks.
 bool HasLeases(const RecordViews& records);
 
+// Checks that a node record identifies the daemon of the ledger. Errors: kDataLoss; nothing may then be granted beside
+// the leases of the ledger.
+absl::Status CheckRecorded(const fd_store::Facts& facts, const std::string& folder);
+
 // LedgerFds: holds the ledger's file in the fd store, each file under a greater id.
 class LedgerFds : public LedgerHolder {
  public:

@@ -204,7 +204,9 @@ absl::Status BrokerProcess::RestoreCore(const std::string& folder) {
   ledger_ = std::move(restored_ledger_->ledger);
   if (ledger_->torn()) spdlog::warn("ledger: ignoring a commit that the previous broker did not complete");
   const RecordViews ledger_records = std::move(restored_ledger_->records);
-  if (const absl::Status same = core_->CheckDevices(ledger_records, {.schema = ledger_->schema()}); !same.ok()) {
+  absl::Status same = CheckRecorded(facts_, folder);
+  if (same.ok()) same = core_->CheckDevices(ledger_records, {.schema = ledger_->schema()});
+  if (!same.ok()) {
     if (!HasLeases(ledger_records)) BeginAnew(same);
     return Ledger::Fault(folder, same);
   }

@@ -118,7 +118,7 @@ Supervisor::Supervisor(const SupervisorOptions& options, RunFolder folder, Uniqu
     : options_(options),
       program_(ReadProgram()),
       folder_(std::move(folder)),
-      folder_watch_(options.folder),
+      folder_watch_(options.folder, {RunFolder::kNode, NodeRecord::kName}),
       signals_(std::move(signals)),
       page_(std::move(page)),
       fd_store_limit_(fds > 2 * kFdHeadroom ? fds - kFdHeadroom : fds / 2),
@@ -244,10 +244,11 @@ absl::Status Supervisor::StartBroker() {
                              .incarnation = incarnation_,
                              .epoch = epoch_,
                              .fd_store_limit = fd_store_limit_,
-                             .begun = !begun_      ? 0
-                                      : elsewhere_ ? fd_store::kBegunElsewhere
-                                      : lost_      ? fd_store::kBegunBeforeALoss
-                                                   : fd_store::kBegun});
+                             .begun = !begun_       ? 0
+                                      : unrecorded_ ? fd_store::kBegunUnrecorded
+                                      : elsewhere_  ? fd_store::kBegunElsewhere
+                                      : lost_       ? fd_store::kBegunBeforeALoss
+                                                    : fd_store::kBegun});
   link.QueueGiveAll(held_);
   link.Queue(fd_store::Signal{.kind = MessageKind::kGiveEnd});
   for (const Worker& worker : workers_) QueueStatus(worker);
@@ -348,8 +349,11 @@ void Supervisor::OnRequest(ReadySignal) {
   broker_->served = true;
   begun_ = true;
   lost_ = elsewhere_ = false;
-  BeginRecord();
-  if (store_.has_value()) store_->record().SetServed();
+  // Until a reset no daemon can resume the leases.
+  if (!unrecorded_) {
+    BeginRecord();
+    if (store_.has_value()) store_->record().SetServed();
+  }
   page_.writable().serving = 1;
   NotifyServiceManager("READY=1");
   if (!ready_) return;
@@ -361,7 +365,7 @@ void Supervisor::OnRequest(ResetSignal) {
   Log("reset: ending all leases and starting a new incarnation");
   incarnation_ = RandomId();
   begun_ = false;
-  lost_ = elsewhere_ = false;
+  lost_ = elsewhere_ = unrecorded_ = false;
   BeginRecord();
   if (store_.has_value()) store_->record().Begin(incarnation_);
 }
@@ -405,10 +409,7 @@ void Supervisor::Stop() {
   page_.writable().serving = 0;
   if (record_.has_value()) {
     record_->Update(*page_);
-    if (const absl::Status linked = record_->Relink(); !linked.ok()) {
-      Log("cannot persist the node record: %s; the next daemon cannot resume these leases",
-          std::string(linked.message()).c_str());
-    }
+    RestoreRecords();
   }
   if (broker_.has_value()) {
     broker_->link.Queue(fd_store::Signal{.kind = MessageKind::kStop});

@@ -179,8 +179,13 @@ class Supervisor {
   // Takes over the numbers of the daemon that was stopped or killed here, and with them its leases, unless those are
   // void.
   absl::Status ContinueRecord();
+  // Continues without the numbers of the record, which is unusable for the reason `why`, if the ledger may have leases.
+  // Returns whether it may.
+  absl::StatusOr<bool> ContinueUnrecorded(const absl::Status& why);
   // Opens the folder's record of a continued daemon, and records this daemon in it.
   absl::Status OpenRecord();
+  // Begins the record, unless the file must stay as it is for now.
+  absl::Status BeginOpenedRecord();
   void BeginRecord();
   // Opens the service manager's fd store, if there is one.
   void OpenStore();
@@ -191,6 +196,8 @@ class Supervisor {
 
   // Puts the lock and the claim of the folder into the fd store.
   absl::Status HoldFolder();
+  // Writes the node id and the record again if they are missing or damaged, unless another daemon has the folder.
+  void RestoreRecords();
   // Checks the folder if that is due or `changed` is set, and recreates what is missing.
   void AttendFolder(bool changed);
   absl::Status HoldNewLock();
@@ -287,6 +294,8 @@ class Supervisor {
   bool lost_ = false;
   // The previous daemon recorded its processes by pids of another PID namespace.
   bool elsewhere_ = false;
+  // The node record was missing or damaged at the start, beside a ledger that may have leases.
+  bool unrecorded_ = false;
   // The broker shall reload the configuration file.
   bool reload_ = false;
   // An operator requested, through the broker, that the daemon stop.

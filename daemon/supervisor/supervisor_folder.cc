@@ -45,14 +45,27 @@ void Supervisor::AttendFolder(bool changed) {
     names.push_back(RunFolder::NameOf(socket.listener));
     Replace(KeyOf(socket.listener), std::move(socket.fd));
   }
+  if (status.ok() && record_.has_value()) {
+    const absl::StatusOr<bool> repaired = record_->Repair();
+    if (repaired.value_or(false)) names.push_back(NodeRecord::kName);
+    status = repaired.status();
+  }
   if (!names.empty()) {
     Log("folder %s: recreated deleted or replaced entries: %s; leases and connections continue",
         options_.folder.c_str(), absl::StrJoin(names, ", ").c_str());
   }
-  if (status.ok() && record_.has_value()) status = record_->Relink();
   LogFolderFault(std::string(status.message()));
   folder_watch_.EndLook(Now(), status.ok());
   if (broker_.has_value()) broker_->link.Queue(fd_store::Signal{.kind = fd_store::MessageKind::kFolderChanged});
+}
+
+void Supervisor::RestoreRecords() {
+  if (folder_.IsForeign()) return;
+  absl::Status status = folder_.RestoreNode().status();
+  status.Update(record_->Repair().status());
+  if (status.ok()) return;
+  Log("cannot persist the node record: %s; the next daemon cannot resume these leases",
+      std::string(status.message()).c_str());
 }
 
 absl::Status Supervisor::HoldNewLock() {

@@ -16,7 +16,9 @@
 #include "common/os/fd_passing.h"
 #include "common/os/os_error.h"
 #include "common/status_macros.h"
+#include "daemon/base/boot_id.h"
 #include "daemon/base/stderr_log.h"
+#include "daemon/ledger/ledger_file.h"
 #include "daemon/supervisor/fd_store/service_manager.h"
 #include "daemon/supervisor/handover_state.h"
 #include "daemon/supervisor/supervisor.h"
@@ -80,6 +82,7 @@ absl::Status Supervisor::TakeHandoverState(HandoverState handover_state, UniqueF
   begun_ = handover_state.facts.begun != 0;
   lost_ = handover_state.facts.begun >= fd_store::kBegunBeforeALoss;
   elsewhere_ = handover_state.facts.begun == fd_store::kBegunElsewhere;
+  unrecorded_ = handover_state.facts.begun == fd_store::kBegunUnrecorded;
   epoch_ = handover_state.facts.epoch;
   held_ = std::move(handover_state.held);
   BERTH_RETURN_IF_ERROR(HoldFolder());
@@ -314,22 +317,53 @@ absl::Status Supervisor::ContinueRecord() {
     record.ContinueDevices(&page_.writable());
     Log("resuming the leases of the previous daemon%s",
         elsewhere_ ? ", which ran in another PID namespace: the ends of its processes cannot be observed" : "");
-  } else if (absl::IsFailedPrecondition(left)) {
-    Log("no leases to resume: %s", std::string(left.message()).c_str());
+  } else if (absl::IsNotFound(left) || absl::IsFailedPrecondition(left) || absl::IsDataLoss(left)) {
+    if (!record.never_served()) {
+      BERTH_ASSIGN_OR_RETURN(unrecorded_, ContinueUnrecorded(left));
+    }
+    if (!unrecorded_) Log("no leases to resume: %s", std::string(left.message()).c_str());
   } else {
     // The record may be of a daemon whose leases still exist.
     return left;
   }
   record_.emplace(std::move(record));
-  // The record's pids belong to the other namespace until a broker has marked the processes whose end it cannot
-  // observe.
-  return elsewhere_ ? absl::OkStatus() : record_->Begin(folder_.node(), incarnation_, begun_);
+  return BeginOpenedRecord();
+}
+
+absl::StatusOr<bool> Supervisor::ContinueUnrecorded(const absl::Status& why) {
+  const absl::StatusOr<LedgerIdentity> ledger =
+      LedgerFile::ReadIdentity(absl::StrCat(options_.folder, "/", RunFolder::kLedger));
+  if (ledger.ok()) {
+    BERTH_ASSIGN_OR_RETURN(const std::string boot, ReadBootId());
+    if (ledger->boot != boot) return false;
+    incarnation_ = ledger->incarnation;
+  } else if (absl::IsNotFound(ledger.status())) {
+    // The first daemon of a folder finds neither file.
+    if (!absl::IsDataLoss(why)) return false;
+  } else if (!absl::IsDataLoss(ledger.status())) {
+    return ledger.status();
+  } else if (absl::IsFailedPrecondition(why)) {
+    return false;
+  }
+  begun_ = lost_ = true;
+  Log("cannot resume leases: node record %s/%s is unusable: %s; while the ledger may have leases, nothing is granted "
+      "until `berth reset`",
+      options_.folder.c_str(), NodeRecord::kName,
+      absl::IsNotFound(why) ? "missing or empty" : std::string(why.message()).c_str());
+  return true;
 }
 
 absl::Status Supervisor::OpenRecord() {
   BERTH_ASSIGN_OR_RETURN(NodeRecord record, NodeRecord::Open(options_.folder));
   record_.emplace(std::move(record));
-  return elsewhere_ ? absl::OkStatus() : record_->Begin(folder_.node(), incarnation_, begun_);
+  return BeginOpenedRecord();
+}
+
+absl::Status Supervisor::BeginOpenedRecord() {
+  // The record's pids belong to the other namespace until a broker has marked the processes whose end it cannot
+  // observe. An unusable record stays as it is until a reset.
+  if (elsewhere_ || unrecorded_) return absl::OkStatus();
+  return record_->Begin(folder_.node(), incarnation_, begun_);
 }
 
 void Supervisor::BeginRecord() {

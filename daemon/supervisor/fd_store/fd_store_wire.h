@@ -137,6 +137,9 @@ inline constexpr uint64_t kBegun = 1;
 inline constexpr uint64_t kBegunBeforeALoss = 2;
 // As kBegunBeforeALoss, and the recorded pids are from another PID namespace.
 inline constexpr uint64_t kBegunElsewhere = 3;
+// As kBegunBeforeALoss, but the node record is missing or damaged. The broker grants nothing while the ledger has
+// leases.
+inline constexpr uint64_t kBegunUnrecorded = 4;
 
 // The first message: the parameters of the broker's life.
 struct Facts {
@@ -151,6 +154,7 @@ struct Facts {
   // Non-zero if a broker of this incarnation has served: the broker restores its persisted state. kBegunBeforeALoss if
   // supervisor and broker have died together since, or a Put arrived without its fd. A missing fd then does not prove
   // that its object is gone. kBegunElsewhere if, in addition, a daemon in another PID namespace recorded the processes.
+  // kBegunUnrecorded if no record identifies the daemon of the ledger.
   uint64_t begun = 0;
 };
 

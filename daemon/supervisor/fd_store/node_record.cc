@@ -2,79 +2,102 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/os/file_io.h"
 #include "common/os/os_error.h"
 #include "common/os/process_start.h"
 #include "common/status_macros.h"
 #include "daemon/base/boot_id.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace berth {
+namespace {
 
-NodeRecord::NodeRecord(std::string path, UniqueFd fd, Layout* layout)
-    : path_(std::move(path)), fd_(std::move(fd)), layout_(layout) {}
+constexpr char kNeverServed[] = "no daemon has served in this folder";
+// Stands for the content of anything but a regular file.
+constexpr char kOther[] = "no file";
 
-NodeRecord::NodeRecord(NodeRecord&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::move(other.fd_)), layout_(std::exchange(other.layout_, nullptr)) {}
+}  // namespace
 
-NodeRecord::~NodeRecord() {
-  if (layout_ != nullptr) ::munmap(layout_, sizeof(Layout));
+absl::string_view NodeRecord::BytesOf(const Content& content) {
+  return {reinterpret_cast<const char*>(&content), sizeof(content)};
 }
 
-absl::StatusOr<NodeRecord::Layout*> NodeRecord::MapFile(const std::string& path, int fd) {
-  // Allocates first: a write to a mapped page without space in the file system is fatal.
-  if (const int error = ::posix_fallocate(fd, 0, sizeof(Layout)); error != 0) {
-    return OsError(absl::StrCat("allocate space for ", path), error);
-  }
-  void* const at = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (at == MAP_FAILED) return OsError(absl::StrCat("mmap ", path), errno);
-  return static_cast<Layout*>(at);
+uint64_t NodeRecord::ChecksumOf(const Content& content) {
+  return XXH3_64bits(&content, offsetof(Content, checksum));
+}
+
+std::string NodeRecord::Seal(std::string bytes) {
+  Content content;
+  memcpy(&content, bytes.data(), std::min(bytes.size(), sizeof(content)));
+  content.checksum = ChecksumOf(content);
+  return std::string(BytesOf(content));
 }
 
 absl::StatusOr<NodeRecord> NodeRecord::Open(const std::string& folder) {
-  const std::string path = absl::StrCat(folder, "/", kName);
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd) return OsError(absl::StrCat("open ", path), errno);
-  struct stat info;
-  if (::fstat(fd.get(), &info) < 0) return OsError(absl::StrCat("stat ", path), errno);
-  const auto damaged = [&] {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path,
-                     " is not a Berth daemon's node record, so its leases cannot be resumed: remove the file to start "
-                     "without them"));
-  };
-  if (info.st_size != 0 && info.st_size != sizeof(Layout)) return damaged();
-  BERTH_ASSIGN_OR_RETURN(Layout* const layout, MapFile(path, fd.get()));
-  NodeRecord record(path, std::move(fd), layout);
-  // Zeroes: created, and not begun yet.
-  if (layout->magic != Layout::kMagic && layout->magic != 0) return damaged();
+  NodeRecord record(absl::StrCat(folder, "/", kName));
+  std::string bytes;
+  if (const UniqueFd fd(::open(record.path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)); fd) {
+    struct stat info;
+    if (::fstat(fd.get(), &info) < 0) return OsError(absl::StrCat("stat ", record.path_), errno);
+    bytes = kOther;
+    if (S_ISREG(info.st_mode)) {
+      BERTH_ASSIGN_OR_RETURN(bytes, ReadToEnd(fd.get(), record.path_, sizeof(Content) + 1));
+    }
+  } else if (errno == ELOOP) {
+    bytes = kOther;
+  } else if (errno != ENOENT) {
+    return OsError(absl::StrCat("open ", record.path_), errno);
+  }
+  Content read;
+  memcpy(&read, bytes.data(), std::min(bytes.size(), sizeof(read)));
+  const bool sealed = bytes.size() == sizeof(Content) && read.magic == Content::kMagic &&
+                      read.checksum == ChecksumOf(read);
+  const bool earlier = bytes.size() == offsetof(Content, checksum) && read.magic == Content::kEarlierMagic;
+  if ((sealed || earlier) && read.node != 0) {
+    record.content_ = read;
+  } else if (bytes.find_first_not_of('\0') == std::string::npos) {
+    // An earlier program that was killed at its first start leaves an empty file or zeros.
+    record.fault_ = absl::NotFoundError(kNeverServed);
+  } else {
+    record.fault_ = absl::DataLossError(absl::StrCat(record.path_, " is damaged"));
+  }
   return record;
 }
 
+uint64_t NodeRecord::ReadNode(const std::string& folder) {
+  const absl::StatusOr<NodeRecord> record = Open(folder);
+  return record.ok() ? record->content_.node : 0;
+}
+
 absl::Status NodeRecord::Check(uint64_t node) const {
-  if (layout_->magic == 0 || layout_->begun == 0)
-    return absl::FailedPreconditionError("no daemon has served in this folder");
+  BERTH_RETURN_IF_ERROR(fault_);
   BERTH_ASSIGN_OR_RETURN(const std::string boot, ReadBootId());
-  const std::string of(layout_->boot, strnlen(layout_->boot, sizeof(layout_->boot)));
+  const std::string of(content_.boot, strnlen(content_.boot, sizeof(content_.boot)));
   if (of != boot) return absl::FailedPreconditionError("the previous daemon served in another boot");
-  if (layout_->node != node) return absl::FailedPreconditionError("the previous daemon belonged to another node");
-  return absl::OkStatus();
+  if (content_.node != node) return absl::DataLossError(absl::StrCat(path_, " is the record of another node"));
+  return content_.begun == 0 ? absl::NotFoundError(kNeverServed) : absl::OkStatus();
 }
 
 absl::StatusOr<bool> NodeRecord::PidsAreOurs() const {
   BERTH_ASSIGN_OR_RETURN(const uint64_t pids, ReadPidNamespace());
-  return pids == layout_->pids;
+  return pids == content_.pids;
 }
 
 void NodeRecord::ContinueDevices(StatePageLayout* page) const {
   for (uint32_t ordinal = 0; ordinal < kMaxDeviceOrdinals; ++ordinal) {
-    const Layout::Device& from = layout_->devices[ordinal];
+    const Content::Device& from = content_.devices[ordinal];
     DeviceEntry& to = page->devices[ordinal];
     // Adds one more than needed: the record may lack the last change. Each start of a device adds one by itself.
     if (from.generation != 0) to.generation = from.generation + 1;
@@ -85,50 +108,74 @@ void NodeRecord::ContinueDevices(StatePageLayout* page) const {
 absl::Status NodeRecord::Begin(uint64_t node, uint64_t incarnation, bool begun) {
   BERTH_ASSIGN_OR_RETURN(const std::string boot, ReadBootId());
   BERTH_ASSIGN_OR_RETURN(const uint64_t pids, ReadPidNamespace());
-  const std::string of(layout_->boot, strnlen(layout_->boot, sizeof(layout_->boot)));
-  if (layout_->magic != Layout::kMagic || layout_->node != node || layout_->incarnation != incarnation || of != boot) {
-    layout_->magic = 0;
-    layout_->node = node;
-    memset(layout_->boot, 0, sizeof(layout_->boot));
-    boot.copy(layout_->boot, sizeof(layout_->boot) - 1);
-    layout_->incarnation = incarnation;
-  }
-  layout_->pids = pids;
-  layout_->begun = begun ? 1 : 0;
-  layout_->magic = Layout::kMagic;
-  return absl::OkStatus();
+  content_.magic = Content::kMagic;
+  content_.node = node;
+  content_.pids = pids;
+  memset(content_.boot, 0, sizeof(content_.boot));
+  boot.copy(content_.boot, sizeof(content_.boot) - 1);
+  content_.incarnation = incarnation;
+  content_.begun = begun ? 1 : 0;
+  content_.checksum = ChecksumOf(content_);
+  begun_ = true;
+  const bool usable = std::exchange(fault_, absl::OkStatus()).ok();
+  const absl::Status replaced = Replace();
+  // A full disk has no space for a second file.
+  return absl::IsResourceExhausted(replaced) && usable ? Overwrite() : replaced;
 }
 
 void NodeRecord::Update(const StatePageLayout& page) {
-  const auto copy = [](uint64_t value, std::atomic<uint64_t>& to) {
-    if (to.load(std::memory_order_relaxed) != value) to = value;
-  };
-  copy(page.epoch, layout_->epoch);
+  if (!begun_) return;
+  Content next = content_;
+  next.epoch = page.epoch;
   for (uint32_t ordinal = 0; ordinal < kMaxDeviceOrdinals; ++ordinal) {
-    const DeviceEntry& from = page.devices[ordinal];
-    Layout::Device& to = layout_->devices[ordinal];
-    copy(from.generation, to.generation);
-    copy(from.context_generation, to.context_generation);
+    next.devices[ordinal].generation = page.devices[ordinal].generation;
+    next.devices[ordinal].context_generation = page.devices[ordinal].context_generation;
   }
+  next.checksum = ChecksumOf(next);
+  if (next.checksum == content_.checksum) return;
+  content_ = next;
+  // One write within a page of memory: a killed process leaves the old or the new content. A short write is damage,
+  // which Repair() mends.
+  if (fd_) [[maybe_unused]] const ssize_t written = ::pwrite(fd_.get(), &content_, sizeof(content_), 0);
 }
 
-absl::Status NodeRecord::Relink() {
+bool NodeRecord::IsWhole() const {
   struct stat mine;
   struct stat there;
-  if (::fstat(fd_.get(), &mine) < 0) return OsError(absl::StrCat("stat ", path_), errno);
-  const bool same = ::lstat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
-  if (same) return absl::OkStatus();
+  if (!fd_ || ::fstat(fd_.get(), &mine) < 0 || ::lstat(path_.c_str(), &there) < 0) return false;
+  if (mine.st_dev != there.st_dev || mine.st_ino != there.st_ino) return false;
+  if (mine.st_size != static_cast<off_t>(sizeof(Content))) return false;
+  Content read;
+  return ::pread(fd_.get(), &read, sizeof(read), 0) == static_cast<ssize_t>(sizeof(read)) &&
+         BytesOf(read) == BytesOf(content_);
+}
+
+absl::StatusOr<bool> NodeRecord::Repair() {
+  if (!begun_ || IsWhole()) return false;
+  BERTH_RETURN_IF_ERROR(Replace());
+  return true;
+}
+
+absl::Status NodeRecord::Replace() {
   const std::string beside = path_ + ".new";
-  ::unlink(beside.c_str());
+  if (::unlink(beside.c_str()) < 0 && errno != ENOENT) return OsError(absl::StrCat("unlink ", beside), errno);
   UniqueFd fd(::open(beside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return OsError(absl::StrCat("open ", beside), errno);
-  if (::pwrite(fd.get(), layout_, sizeof(Layout), 0) != static_cast<ssize_t>(sizeof(Layout))) {
-    return OsError(absl::StrCat("write ", beside), errno);
-  }
-  BERTH_ASSIGN_OR_RETURN(Layout* const layout, MapFile(beside, fd.get()));
-  ::munmap(std::exchange(layout_, layout), sizeof(Layout));
-  fd_ = std::move(fd);
+  absl::Cleanup remove = [&beside] { ::unlink(beside.c_str()); };
+  BERTH_RETURN_IF_ERROR(WriteAll(fd.get(), BytesOf(content_), beside));
   if (::rename(beside.c_str(), path_.c_str()) < 0) return OsError(absl::StrCat("rename ", beside), errno);
+  std::move(remove).Cancel();
+  fd_ = std::move(fd);
+  return absl::OkStatus();
+}
+
+absl::Status NodeRecord::Overwrite() {
+  UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd) return OsError(absl::StrCat("open ", path_), errno);
+  if (::pwrite(fd.get(), &content_, sizeof(content_), 0) != static_cast<ssize_t>(sizeof(content_))) {
+    return OsError(absl::StrCat("write ", path_), errno);
+  }
+  fd_ = std::move(fd);
   return absl::OkStatus();
 }
 

@@ -1,15 +1,14 @@
 #include "daemon/supervisor/fd_store/node_record.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <sstream>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -35,6 +34,14 @@ class NodeRecordTest : public testing::Test {
     EXPECT_TRUE(record.ok()) << record.status();
     return *std::move(record);
   }
+
+  std::string Read() const {
+    std::ostringstream text;
+    text << std::ifstream(path_, std::ios::binary).rdbuf();
+    return text.str();
+  }
+  // Overwrites the file in place, as a shell's redirection does.
+  void Write(const std::string& bytes) const { std::ofstream(path_, std::ios::binary | std::ios::trunc) << bytes; }
 
   std::string folder_;
   std::string path_;
@@ -83,40 +90,82 @@ TEST_F(NodeRecordTest, UnusableRecordsNameReason) {
 
 TEST_F(NodeRecordTest, RecordOfOtherBootIsIgnored) {
   { ASSERT_TRUE(Open().Begin(kNode, 1, /*begun=*/true).ok()); }
-  std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
-  std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  std::string bytes = Read();
   std::ifstream boot_file("/proc/sys/kernel/random/boot_id");
   std::string boot;
   boot_file >> boot;
   const size_t at = bytes.find(boot);
   ASSERT_NE(at, std::string::npos);
-  file.clear();
-  file.seekp(static_cast<std::streamoff>(at));
-  file.put(boot[0] == '0' ? '1' : '0');
-  file.close();
-  EXPECT_TRUE(absl::StrContains(Open().Check(kNode).message(), "another boot"));
+  bytes[at] = boot[0] == '0' ? '1' : '0';
+  Write(NodeRecord::Seal(bytes));
+  const absl::Status other = Open().Check(kNode);
+  EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
+  EXPECT_TRUE(absl::StrContains(other.message(), "another boot")) << other;
+  // Without a right checksum, the same change is damage.
+  Write(bytes);
+  EXPECT_TRUE(absl::IsDataLoss(Open().Check(kNode))) << Open().Check(kNode);
 }
 
-TEST_F(NodeRecordTest, DamagedFileIsRejectedWithRemedy) {
-  for (const std::string& content : {std::string("short"), std::string(1 << 16, 'x')}) {
-    std::ofstream(path_, std::ios::binary | std::ios::trunc) << content;
-    const absl::Status status = NodeRecord::Open(folder_).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+TEST_F(NodeRecordTest, DamagedFileIsReportedAndLeftAlone) {
+  { ASSERT_TRUE(Open().Begin(kNode, 1, /*begun=*/true).ok()); }
+  const std::string good = Read();
+  std::string flipped = good;
+  flipped[good.size() / 2] ^= 1;
+  for (const std::string& content : {std::string("short"), std::string(1 << 16, 'x'), good.substr(0, 100),
+                                     good + "x", flipped}) {
+    Write(content);
+    NodeRecord record = Open();
+    const absl::Status status = record.Check(kNode);
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), path_)) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), "remove the file")) << status;
+    EXPECT_FALSE(record.never_served());
+    EXPECT_EQ(NodeRecord::ReadNode(folder_), 0u);
+    EXPECT_FALSE(*record.Repair());
+    EXPECT_EQ(Read(), content);
+  }
+  for (const std::string& content : {std::string(), std::string(good.size(), '\0')}) {
+    Write(content);
+    EXPECT_TRUE(absl::IsNotFound(Open().Check(kNode))) << Open().Check(kNode);
+    EXPECT_FALSE(Open().never_served());
   }
 }
 
-TEST_F(NodeRecordTest, RelinkRestoresDeletedFile) {
+TEST_F(NodeRecordTest, RecordOfEarlierProgramIsResumed) {
+  { ASSERT_TRUE(Open().Begin(kNode, 42, /*begun=*/true).ok()); }
+  std::string bytes = Read();
+  ASSERT_EQ(bytes.substr(0, 8), "ntate002");
+  bytes[7] = '1';
+  Write(bytes.substr(0, bytes.size() - sizeof(uint64_t)));
+  EXPECT_TRUE(Open().Check(kNode).ok()) << Open().Check(kNode);
+  EXPECT_EQ(Open().incarnation(), 42u);
+}
+
+TEST_F(NodeRecordTest, RepairRestoresContent) {
   NodeRecord record = Open();
   ASSERT_TRUE(record.Begin(kNode, 42, /*begun=*/true).ok());
-  for (const bool replaced : {false, true}) {
-    ASSERT_EQ(::unlink(path_.c_str()), 0);
-    if (replaced) std::ofstream(path_) << "something else";
-    const absl::Status linked = record.Relink();
-    ASSERT_TRUE(linked.ok()) << linked;
-    EXPECT_EQ(Open().incarnation(), 42u);
-    EXPECT_TRUE(Open().Check(kNode).ok());
+  const std::string good = Read();
+  EXPECT_FALSE(*record.Repair());
+  const std::function<void()> damages[] = {
+      [&] { std::filesystem::remove(path_); },
+      [&] { Write(""); },
+      [&] { std::filesystem::resize_file(path_, 100); },
+      [&] { Write(std::string(good.size(), '\0')); },
+      [&] { Write(good + "x"); },
+      [&] {
+        std::filesystem::remove(path_);
+        Write("something else");
+      },
+      [&] {
+        std::filesystem::remove(path_);
+        Write(good);
+      }};
+  for (const std::function<void()>& damage : damages) {
+    damage();
+    const absl::StatusOr<bool> repaired = record.Repair();
+    ASSERT_TRUE(repaired.ok()) << repaired.status();
+    EXPECT_TRUE(*repaired);
+    EXPECT_EQ(Read(), good);
+    EXPECT_FALSE(*record.Repair());
   }
 }
 

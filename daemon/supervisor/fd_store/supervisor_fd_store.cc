@@ -165,7 +165,7 @@ absl::Status SupervisorFdStore::GiveAllLocked(int socket) {
   outbox_.clear();
   fd_store::Facts facts = facts_;
   // A broker that has not yet restored everything leaves the rest to the next broker.
-  if (served_ || facts.begun == 0) facts.begun = fd_store::kBegun;
+  if ((served_ && facts.begun != fd_store::kBegunUnrecorded) || facts.begun == 0) facts.begun = fd_store::kBegun;
   BERTH_RETURN_IF_ERROR(SendBefore(socket, facts, {}, deadline));
   GiveMessage give = {.keys = {KeyOf(fd_store::Kind::kBroker)}};
   std::vector<int> fds = {self.get()};

@@ -22,11 +22,13 @@ constexpr seconds kPause(60);
 constexpr seconds kShortPause(1);
 constexpr uint32_t kEvents =
     IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
+constexpr uint32_t kContentEvents = IN_MODIFY | IN_CLOSE_WRITE | IN_DONT_FOLLOW;
 
 }  // namespace
 
-FolderWatch::FolderWatch(std::string path)
+FolderWatch::FolderWatch(std::string path, std::vector<std::string> files)
     : path_(std::move(path)),
+      files_(std::move(files)),
       notices_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)),
       mounts_(::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)) {
   if (notices_) return;
@@ -42,6 +44,10 @@ void FolderWatch::BeginLook() {
   // The watch of a deleted folder is gone already.
   if (watched_ >= 0 && watched_ != watched) ::inotify_rm_watch(notices_.get(), watched_);
   watched_ = watched;
+  // A file that is missing or replaced later causes an event of the folder, and its watch is added by the next check.
+  for (const std::string& file : files_) {
+    ::inotify_add_watch(notices_.get(), (path_ + "/" + file).c_str(), kContentEvents);
+  }
 }
 
 void FolderWatch::EndLook(MonotonicTime now, bool whole) {

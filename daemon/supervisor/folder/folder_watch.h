@@ -1,10 +1,11 @@
-// FolderWatch: reports that the run folder may have changed. Watches the folder and its files by inotify, and the
-// kernel's mount table for a file system mounted over the folder.
+// FolderWatch: reports that the run folder may have changed. Watches the folder's names and the content of some files by
+// inotify, and the kernel's mount table for a file system mounted over the folder.
 
 #ifndef DAEMON_SUPERVISOR_FOLDER_FOLDER_WATCH_H_
 #define DAEMON_SUPERVISOR_FOLDER_FOLDER_WATCH_H_
 
 #include <string>
+#include <vector>
 
 #include "common/os/unique_fd.h"
 #include "daemon/supervisor/processes/restart_policy.h"
@@ -14,8 +15,9 @@ namespace berth {
 // Thread-compatible.
 class FolderWatch {
  public:
-  // If the kernel provides neither watch, due() alone schedules the checks.
-  explicit FolderWatch(std::string path);
+  // `files`: names of the files whose content is watched. If the kernel provides neither watch, due() alone schedules
+  // the checks.
+  FolderWatch(std::string path, std::vector<std::string> files);
 
   // Fds to poll for POLLIN (folder) and POLLPRI (mounts); -1 for none.
   int folder_fd() const { return notices_.get(); }
@@ -31,6 +33,7 @@ class FolderWatch {
 
  private:
   const std::string path_;
+  const std::vector<std::string> files_;
   UniqueFd notices_;
   UniqueFd mounts_;
   // The inotify watch; -1 for none.

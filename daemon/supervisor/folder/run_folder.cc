@@ -20,8 +20,11 @@
 #include "common/os/fd_passing.h"
 #include "common/os/named_memory.h"
 #include "common/os/os_error.h"
+#include "common/os/whole_file.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "daemon/ledger/ledger_file.h"
+#include "daemon/supervisor/fd_store/node_record.h"
 #include "daemon/supervisor/folder/folder_claim.h"
 #include "daemon/supervisor/supervisor_log.h"
 
@@ -30,8 +33,6 @@ namespace {
 
 // Limit of connections that wait while a broker is being started; the kernel caps it at net.core.somaxconn.
 constexpr int kBacklog = 4096;
-constexpr char kLock[] = "berthd.lock";
-constexpr char kNode[] = "node";
 
 // Groups that may connect beside this user.
 enum class Others { kNone, kGroup, kObservers };
@@ -115,13 +116,13 @@ absl::Status ServedByAnother(const std::string& path, const std::string& pid) {
 
 absl::Status Lock(int fd, const std::string& path) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
-  if (errno != EWOULDBLOCK) return OsError(absl::StrCat("flock ", path, "/", kLock), errno);
+  if (errno != EWOULDBLOCK) return OsError(absl::StrCat("flock ", path, "/", RunFolder::kLock), errno);
   return ServedByAnother(path, ReadPid(fd));
 }
 
 // Logs that only the lock excludes a second daemon.
 void LogUnclaimed(const std::string& path, const absl::Status& why) {
-  Log("folder %s: only %s excludes a second daemon, and only until it is deleted: %s", path.c_str(), kLock,
+  Log("folder %s: only %s excludes a second daemon, and only until it is deleted: %s", path.c_str(), RunFolder::kLock,
       std::string(why.message()).c_str());
 }
 
@@ -158,7 +159,7 @@ absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path, FolderGroups 
   }
   folder.folder_ = IdOf(path);
   BERTH_RETURN_IF_ERROR(folder.WritePid(folder.lock_.get()));
-  BERTH_RETURN_IF_ERROR(folder.ReadOrDrawNode());
+  BERTH_RETURN_IF_ERROR(folder.FindOrDrawNode());
   // Remains of an earlier daemon that was killed.
   RemoveAllNamedMemory(path);
   return folder;
@@ -218,24 +219,45 @@ RunFolder::~RunFolder() {
   if (IsLockThere()) RemoveAllNamedMemory(path_);
 }
 
-absl::Status RunFolder::ReadOrDrawNode() {
+absl::StatusOr<uint64_t> RunFolder::ReadNode() const {
   const std::string name = PathOf(kNode);
   const UniqueFd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!file && errno != ENOENT) return OsError(absl::StrCat("open ", name), errno);
-  const ssize_t got = file ? ::pread(file.get(), &node_, sizeof(node_), 0) : 0;
-  if (got < 0) return OsError(absl::StrCat("read ", name), errno);
-  if (got == sizeof(node_) && node_ != 0) return absl::OkStatus();
-  node_ = RandomId();
+  if (!file) return errno == ENOENT || errno == ELOOP ? 0 : absl::StatusOr<uint64_t>(OsError(name, errno));
+  // One byte more than a node id has: other content is often longer.
+  char bytes[sizeof(node_) + 1];
+  const ssize_t got = ::pread(file.get(), bytes, sizeof(bytes), 0);
+  if (got < 0 && errno != EISDIR) return OsError(absl::StrCat("read ", name), errno);
+  uint64_t node = 0;
+  if (got == sizeof(node)) memcpy(&node, bytes, sizeof(node));
+  return node;
+}
+
+absl::Status RunFolder::FindOrDrawNode() {
+  BERTH_ASSIGN_OR_RETURN(const uint64_t own, ReadNode());
+  const uint64_t recorded = NodeRecord::ReadNode(path_);
+  const absl::StatusOr<LedgerIdentity> ledger = LedgerFile::ReadIdentity(PathOf(kLedger));
+  const uint64_t of_ledger = ledger.ok() ? ledger->node : 0;
+  // Two files that agree outvote the third. Otherwise the ledger, which has the leases, precedes the record.
+  node_ = recorded != 0 && recorded == own ? own : of_ledger != 0 ? of_ledger : recorded != 0 ? recorded : own;
+  if (node_ != 0 && node_ == own) return absl::OkStatus();
+  if (node_ == 0) {
+    node_ = RandomId();
+  } else {
+    Log("folder %s: %s is missing or damaged; restoring the node id of the %s", path_.c_str(), kNode,
+        node_ == of_ledger ? "ledger" : "record");
+  }
   return WriteNode();
 }
 
-absl::Status RunFolder::WriteNode() {
-  const std::string name = PathOf(kNode);
-  const UniqueFd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file) return OsError(absl::StrCat("open ", name), errno);
-  if (::pwrite(file.get(), &node_, sizeof(node_), 0) != sizeof(node_))
-    return OsError(absl::StrCat("write ", name), errno);
-  return absl::OkStatus();
+absl::Status RunFolder::WriteNode() const {
+  return WriteWholeFile(PathOf(kNode), {reinterpret_cast<const char*>(&node_), sizeof(node_)}, 0600);
+}
+
+absl::StatusOr<bool> RunFolder::RestoreNode() {
+  const absl::StatusOr<uint64_t> there = ReadNode();
+  if (there.ok() && *there == node_) return false;
+  BERTH_RETURN_IF_ERROR(WriteNode());
+  return true;
 }
 
 absl::Status RunFolder::LockAgain() {
@@ -269,10 +291,8 @@ absl::Status RunFolder::Restore(FolderGroups groups, Restored* restored) {
     BERTH_RETURN_IF_ERROR(LockAgain());
     restored->lock = true;
   }
-  if (::access(PathOf(kNode).c_str(), F_OK) < 0 && errno == ENOENT) {
-    BERTH_RETURN_IF_ERROR(WriteNode());
-    restored->node = true;
-  }
+  BERTH_ASSIGN_OR_RETURN(const bool node, RestoreNode());
+  restored->node |= node;
   for (const Socket& socket : kSockets) {
     const auto made = made_.find(socket.listener);
     if (made == made_.end() || (made->second != FileId() && made->second == IdOf(PathOf(socket.name)))) continue;

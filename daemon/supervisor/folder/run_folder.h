@@ -35,6 +35,10 @@ class RunFolder {
   // Limit of the path, in bytes: a longer path does not fit into a session's credentials. The sockets' names fit behind
   // a path of this length into sun_path.
   static constexpr size_t kMaxPathBytes = 89;
+  // Names of the files with the lock, the node id and the ledger.
+  static constexpr char kLock[] = "berthd.lock";
+  static constexpr char kNode[] = "node";
+  static constexpr char kLedger[] = "ledger";
 
   // Creates the folder if it does not exist, claims its path and locks it. Touches no socket. Mode for root: 0750 with
   // the clients' group, or 0751 if there are observers, whose socket lies in it; for any other user: 0700. If `lock` is
@@ -69,7 +73,8 @@ class RunFolder {
   // Returns the file name of the listener's socket.
   static const char* NameOf(fd_store::Listener listener);
 
-  // Random id of the node, drawn when the folder's first daemon started.
+  // Random id of the node, drawn when the folder's first daemon started. The files `node`, `record` and `ledger` each
+  // have it: Take() restores a missing or damaged `node` from the others.
   uint64_t node() const { return node_; }
 
   // A listening socket, non-blocking and close-on-exec.
@@ -88,6 +93,7 @@ class RunFolder {
     // The folder itself was recreated or replaced.
     bool folder = false;
     bool lock = false;
+    // Also if the file had another content.
     bool node = false;
     // Replacements of sockets that clients can no longer reach.
     std::vector<Listening> sockets;
@@ -98,6 +104,11 @@ class RunFolder {
   // Errors: kFailedPrecondition if the folder at the path is another user's, or if another daemon has locked it; those
   // of the file system.
   absl::Status Restore(FolderGroups groups, Restored* restored);
+  // Writes the node id's file again if its content is not the node id. Returns whether it was written. Errors: those of
+  // the file system.
+  absl::StatusOr<bool> RestoreNode();
+  // Returns whether the lock file at the path is another than the locked one: another daemon may have the folder.
+  bool IsForeign() const { return IdOf(PathOf(kLock)) != FileId() && !IsLockThere(); }
 
  private:
   // Identity of a file, whatever its name; zero for no file.
@@ -112,10 +123,14 @@ class RunFolder {
   static FileId IdOf(const std::string& path);
   absl::Status LockAgain();
   absl::Status WritePid(int lock) const;
-  absl::Status ReadOrDrawNode();
-  absl::Status WriteNode();
-  std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
+  // Returns the id in the node id's file; 0 if the file is missing or has another content.
+  absl::StatusOr<uint64_t> ReadNode() const;
+  absl::Status FindOrDrawNode();
+  // Returns whether the lock file at the path is the locked one.
   bool IsLockThere() const;
+  // Writes the file beside its path and renames it.
+  absl::Status WriteNode() const;
+  std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
 
   std::string path_;
   UniqueFd lock_;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -16,6 +17,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/os/unique_fd.h"
+#include "daemon/ledger/ledger_file.h"
+#include "daemon/supervisor/fd_store/node_record.h"
 
 namespace berth {
 namespace {
@@ -261,6 +264,50 @@ TEST_F(RunFolderTest, NodeIdSurvivesDeletedFile) {
     ASSERT_TRUE(folder->Restore({}, &restored).ok());
   }
   EXPECT_EQ(RunFolder::Take(path_)->node(), node);
+}
+
+TEST_F(RunFolderTest, ChangedNodeIdIsRestored) {
+  auto folder = RunFolder::Take(path_);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  for (const std::string& content : {std::string(), std::string(8, '\0'), std::string("abc"), std::string(8, 'x'),
+                                     std::string(100, 'x')}) {
+    std::ofstream(path_ + "/node", std::ios::binary | std::ios::trunc) << content;
+    RunFolder::Restored restored;
+    ASSERT_TRUE(folder->Restore({}, &restored).ok());
+    EXPECT_TRUE(restored.node);
+    uint64_t node = 0;
+    std::ifstream(path_ + "/node", std::ios::binary).read(reinterpret_cast<char*>(&node), sizeof(node));
+    EXPECT_EQ(node, folder->node());
+    RunFolder::Restored nothing;
+    ASSERT_TRUE(folder->Restore({}, &nothing).ok());
+    EXPECT_FALSE(nothing.anything());
+  }
+}
+
+// Which of the three files have the right node id, and whether a daemon finds it.
+struct Witnesses {
+  bool node, record, ledger, finds;
+};
+
+TEST_F(RunFolderTest, NodeIdIsFoundInRecordAndLedger) {
+  for (const Witnesses& has : {Witnesses{true, false, false, true}, Witnesses{false, true, false, true},
+                               Witnesses{false, false, true, true}, Witnesses{true, true, false, true},
+                               Witnesses{false, true, true, true}, Witnesses{false, false, false, false}}) {
+    SCOPED_TRACE(absl::StrCat(has.node, has.record, has.ledger));
+    std::filesystem::remove_all(path_);
+    const uint64_t node = RunFolder::Take(path_)->node();
+    for (const bool replaced : {false, true}) {
+      ASSERT_TRUE(NodeRecord::Open(path_)->Begin(node, 1, /*begun=*/true).ok());
+      ASSERT_TRUE(LedgerFile::Create(path_ + "/ledger", {.schema = 1, .node = node, .boot = "boot"}).ok());
+      const std::string other(replaced ? 8 : 0, 'x');
+      if (!has.record) std::ofstream(path_ + "/record", std::ios::trunc) << other;
+      if (!has.ledger) std::ofstream(path_ + "/ledger", std::ios::trunc) << other;
+      if (!has.node) std::ofstream(path_ + "/node", std::ios::trunc) << other;
+      EXPECT_EQ(RunFolder::Take(path_)->node() == node, has.finds);
+      EXPECT_EQ(RunFolder::Take(path_)->node() == node, has.finds) << "the next daemon";
+      if (!has.finds) break;
+    }
+  }
 }
 
 TEST_F(RunFolderTest, SecondTakeIsRejectedWithoutLockFile) {

@@ -11,7 +11,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include <berth/block.h>
@@ -27,6 +28,8 @@
 #include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/history.h"
 #include "common/os/os_error.h"
+#include "daemon/ledger/ledger_file.h"
+#include "daemon/supervisor/fd_store/node_record.h"
 #include "gtest/gtest.h"
 #include "tests/support/testing.h"
 
@@ -149,13 +152,19 @@ bool TestDaemon::TryStartAgain(const std::vector<ListenFd>& stored) {
 void TestDaemon::ForgetBoot() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::fstream file(folder_ + "/record", std::ios::in | std::ios::out | std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  const std::string path = folder_ + "/record";
+  std::ostringstream record;
+  record << std::ifstream(path, std::ios::binary).rdbuf();
+  std::string bytes = record.str();
   const size_t at = bytes.find(boot);
-  if (boot.empty() || at == std::string::npos) Fatal(absl::NotFoundError("no boot id"), folder_ + "/record");
-  file.clear();
-  file.seekp(static_cast<std::streamoff>(at));
-  file.put(boot[0] == '0' ? '1' : '0');
+  if (boot.empty() || at == std::string::npos) Fatal(absl::NotFoundError("no boot id"), path);
+  bytes[at] = boot[0] == '0' ? '1' : '0';
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << NodeRecord::Seal(bytes);
+  // Without a ledger of this boot, the record is believed.
+  const std::string ledger = folder_ + "/ledger";
+  LedgerIdentity identity = Must(LedgerFile::ReadIdentity(ledger));
+  identity.boot = bytes.substr(at, boot.size());
+  Must(LedgerFile::Create(ledger, identity));
 }
 
 void TestDaemon::AwaitDrivers() {
