@@ -132,6 +132,7 @@ absl::Status BrokerProcess::Start(const Options& options) {
   LogConfigChanges();
   TakeUpModules(options.state);
   settings_ = std::make_unique<service::SettingsStore>(options.state, broker_.get());
+  loop_->Watch(settings_->watch_fd(), EPOLLIN, [this](uint32_t) { settings_->Look(); }).IgnoreError();
   BERTH_RETURN_IF_ERROR(StartServers(options, settings));
   seeker_ = std::make_unique<Errand>("another supervisor", [this] { RetrySupervisor(); });
   reloader_ = std::make_unique<Errand>("reloads", [this] {
@@ -484,6 +485,7 @@ void BrokerProcess::OnNotice(Notice notice) {
     ::_exit(kExitForWant);
   } else if (std::holds_alternative<FolderChanged>(notice)) {
     LogRestored(broker_->RestoreLedger());
+    settings_->Look();
   } else {
     Stop();
   }

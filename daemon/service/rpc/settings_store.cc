@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -82,6 +83,7 @@ SettingsStore::SettingsStore(std::string folder, Broker* broker)
     : path_(absl::StrCat(folder, "/", kFileName)),
       broker_(*broker),
       absent_(std::make_unique<state::OperatorSettings>()),
+      watch_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)),
       wanted_(TextOf({})) {
   writer_ = NeededThread("operators' settings", [this] { Write(); });
 }
@@ -108,6 +110,8 @@ absl::Status SettingsStore::Load(bool begun_anew) {
     MutexLock lock(&mu_);
     wanted_ = std::move(text);
   }
+  exists_ = true;
+  Look();
   if (begun_anew) Make(settings);
   Make(settings.absent());
   return absl::OkStatus();
@@ -189,6 +193,28 @@ void SettingsStore::Save(absl::Duration patience) {
   }
 }
 
+void SettingsStore::Look() {
+  char events[1024];
+  while (watch_ && ::read(watch_.get(), events, sizeof(events)) > 0) {
+  }
+  MutexLock lock(&mu_);
+  look_ = true;
+  more_.SignalAll();
+}
+
+bool SettingsStore::HasChanged(absl::string_view text) {
+  if (!exists_.load()) return false;
+  // The watch comes first: it reports each later change. A watch of this file by its inode ends with the file.
+  constexpr uint32_t kEvents = IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_DONT_FOLLOW;
+  if (watch_) ::inotify_add_watch(watch_.get(), path_.c_str(), kEvents);
+  const UniqueFd file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const absl::StatusOr<std::string> there =
+      file ? ReadToEnd(file.get(), path_, text.size() + 1) : OsError(path_, errno);
+  if (there.ok() && *there == text) return false;
+  spdlog::warn("{} was deleted or changed while the daemon serves; writing the operators' settings again", path_);
+  return true;
+}
+
 std::string SettingsStore::fault() const {
   MutexLock lock(&mu_);
   if (last_written_ == last_wanted_) return "";
@@ -199,18 +225,27 @@ void SettingsStore::Write() {
   while (true) {
     std::string text;
     uint64_t number = 0;
+    bool due = false;
     {
       MutexLock lock(&mu_);
-      while (last_tried_ == last_wanted_ && !stop_) {
+      for (bool late = false; last_tried_ == last_wanted_ && !look_ && !stop_ && !late;) {
         // A failed write is retried later.
         const absl::Time again = last_written_ == last_wanted_ ? absl::InfiniteFuture() : SteadyNow() + kRetryAfter;
-        if (more_.WaitWithDeadline(&mu_, again)) break;
+        late = more_.WaitWithDeadline(&mu_, again);
       }
       if (stop_) return;
       text = wanted_;
       number = last_wanted_;
+      look_ = false;
+      due = last_written_ != last_wanted_;
     }
+    if (!due && !HasChanged(text)) continue;
     const absl::Status written = WriteFile(text);
+    if (written.ok()) {
+      exists_ = true;
+      // Watches the new file.
+      Look();
+    }
     MutexLock lock(&mu_);
     const bool news = written.ok() != attempt_.ok();
     attempt_ = written;

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "common/os/unique_fd.h"
 #include "common/steady_cond_var.h"
 #include "common/thread.h"
 #include "daemon/broker/broker.h"
@@ -50,6 +51,11 @@ class SettingsStore {
   // Writes the operators' current settings, if they differ from the file. Waits for the disk, at most `patience`. A
   // failure is logged, reported by fault(), and retried.
   void Save(absl::Duration patience = kPatience);
+  // Requests a check that the file still has the text that was read or written last. The store writes a missing or
+  // different file again. Does not wait.
+  void Look();
+  // Becomes readable (POLLIN) when the file may have changed; Look() is then due. -1 for none.
+  int watch_fd() const { return watch_.get(); }
   // Returns why the file lacks the operators' settings; empty if it has them.
   std::string fault() const;
 
@@ -57,6 +63,8 @@ class SettingsStore {
   // Applies `settings`; adds those that the core refuses to absent_.
   void Make(const state::OperatorSettings& settings);
   void Write();
+  // Watches the file, and returns whether it has another text than `text`.
+  bool HasChanged(absl::string_view text);
   absl::Status WriteFile(absl::string_view text);
 
   const std::string path_;
@@ -65,6 +73,10 @@ class SettingsStore {
   std::unique_ptr<state::OperatorSettings> absent_;
   // True if the existing file could not be read. The store renames it before it writes another, so nothing is lost.
   std::atomic<bool> unreadable_ = false;
+  // The file was read or written: it should exist.
+  std::atomic<bool> exists_ = false;
+  // The inotify instance that watches the file.
+  const UniqueFd watch_;
   // Held while the settings are read from the core: an older reading never replaces a newer one.
   Mutex reading_;
   mutable Mutex mu_ ABSL_ACQUIRED_AFTER(reading_);
@@ -78,6 +90,8 @@ class SettingsStore {
   uint64_t last_written_ ABSL_GUARDED_BY(mu_) = 0;
   // Outcome of the last attempt to write.
   absl::Status attempt_ ABSL_GUARDED_BY(mu_);
+  // A check of the file was requested.
+  bool look_ ABSL_GUARDED_BY(mu_) = false;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   Thread writer_;
 };

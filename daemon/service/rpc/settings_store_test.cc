@@ -47,6 +47,7 @@ class Node {
   absl::Status Load(bool begun_anew = true) { return store_.Load(begun_anew); }
   void Save() { store_.Save(absl::InfiniteDuration()); }
   std::string fault() const { return store_.fault(); }
+  void Look() { store_.Look(); }
   absl::Status Act(const std::function<absl::Status(core::Core&, absl::Time, core::Effects*)>& act) {
     absl::Status status;
     broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) { status = act(core, now, effects); });
@@ -294,6 +295,41 @@ TEST_F(SettingsStoreTest, FailedWriteIsShownAndRepeated) {
   node.Save();
   EXPECT_EQ(node.fault(), "");
   EXPECT_TRUE(absl::StrContains(Read(folder + "/" + SettingsStore::kFileName), "GPU-a"));
+}
+
+TEST_F(SettingsStoreTest, DeletedOrChangedFileIsWrittenAgain) {
+  const std::function<void()> damages[] = {[&] { std::filesystem::remove(file()); },
+                                           [&] { std::filesystem::rename(file(), file() + ".gone"); },
+                                           [&] { std::filesystem::resize_file(file(), 0); },
+                                           [&] { std::ofstream(file()) << "{}"; },
+                                           [&] {
+                                             std::ofstream(folder_ + "/other") << "{}";
+                                             std::filesystem::rename(folder_ + "/other", file());
+                                           },
+                                           [&] { std::filesystem::remove_all(folder_); }};
+  for (const bool loaded : {false, true}) {
+    Node node(folder_);
+    ASSERT_TRUE(node.Load().ok());
+    if (!loaded) ASSERT_TRUE(node.Drain(0, "fan").ok());
+    node.Save();
+    const std::string text = Read(file());
+    ASSERT_TRUE(absl::StrContains(text, "fan"));
+    for (const std::function<void()>& damage : damages) {
+      damage();
+      while (Read(file()) != text) node.Look();
+      EXPECT_EQ(node.fault(), "");
+    }
+  }
+}
+
+TEST_F(SettingsStoreTest, LookMakesNoFileWithoutSettings) {
+  {
+    Node node(folder_);
+    ASSERT_TRUE(node.Load().ok());
+    node.Look();
+    node.Save();
+  }
+  EXPECT_FALSE(std::filesystem::exists(file()));
 }
 
 TEST_F(SettingsStoreTest, FileIsReplacedAtomicallyForOwnerOnly) {

@@ -1,5 +1,5 @@
-// FolderWatch: reports that the run folder may have changed. Watches the folder's names and the content of some files by
-// inotify, and the kernel's mount table for a file system mounted over the folder.
+// FolderWatch: reports that the run folder may have changed. Watches the folder's names and the content of some files
+// by inotify, and the kernel's mount table for a file system mounted over the folder.
 
 #ifndef DAEMON_SUPERVISOR_FOLDER_FOLDER_WATCH_H_
 #define DAEMON_SUPERVISOR_FOLDER_FOLDER_WATCH_H_

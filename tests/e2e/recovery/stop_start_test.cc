@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -372,6 +373,29 @@ TEST_P(StopStartTest, OperatorSettingsStayUntilDefault) {
   daemon_.ForgetBoot();
   daemon_.StartAgain();
   EXPECT_EQ(settings(), configured) << "after a boot";
+}
+
+TEST_P(StopStartTest, DeletedSettingsAreWrittenAgain) {
+  EXPECT_EQ(berth_.Run({"device", "drain", "0", "--reason", "fan"}), 0);
+  const std::string path = daemon_.folder() + "/state/operator_settings.json";
+  const auto read = [&] {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string text = read();
+  const std::function<void()> damages[] = {[&] { std::filesystem::remove(path); },
+                                           [&] { std::ofstream(path, std::ios::trunc) << "{}"; }};
+  for (const std::function<void()>& damage : damages) {
+    damage();
+    EXPECT_TRUE(Eventually([&] { return read() == text; }));
+  }
+  End();
+  daemon_.ForgetBoot();
+  daemon_.StartAgain();
+  EXPECT_EQ(Must(Look().ListDevices()).devices(0).drain_reason(), "fan");
+  daemon_.KillBroker();
+  std::filesystem::remove(path);
+  EXPECT_TRUE(Eventually([&] { return read() == text; })) << "of the next broker";
 }
 
 TEST_P(StopStartTest, UnreadableSettingsPreventFirstStartOfBoot) {
