@@ -98,9 +98,7 @@ class CondVar {
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  bool WaitWithDeadline(Mutex* mu, absl::Time deadline) {
-    return mu->WaitAloud([&] { return cv_.WaitWithDeadline(&mu->mu_, deadline); });
-  }
+  // Has no timed wait: abseil's uses the wall clock. SteadyCondVar has one (steady_cond_var.h).
   void Wait(Mutex* mu) {
     mu->WaitAloud([&] {
       cv_.Wait(&mu->mu_);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/time/time.h"
 #include "common/mutex.h"
 #include "daemon/broker/needed_thread.h"
 
@@ -32,7 +31,7 @@ struct FdCloser::State {
 FdCloser::State::Closing FdCloser::State::Next() {
   MutexLock lock(&mu);
   closing = false;
-  while (queue.empty() && !stopping) changed.WaitWithDeadline(&mu, absl::InfiniteFuture());
+  while (queue.empty() && !stopping) changed.Wait(&mu);
   if (queue.empty()) return {};
   Closing next = std::move(queue.front());
   queue.pop_front();

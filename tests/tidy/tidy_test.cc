@@ -228,6 +228,20 @@ TEST(TidyTest, LocksAreVisibleToThreadSanitizer) {
   });
 }
 
+// An operator or NTP may set the wall clock during a wait.
+TEST(TidyTest, DeadlinesUseSteadyClock) {
+  ForEachLine([](const Source& source, size_t number, const std::string& line) {
+    const bool ours = absl::StartsWith(source.path, "client/") || absl::StartsWith(source.path, "common/") ||
+                      absl::StartsWith(source.path, "daemon/");
+    // gRPC's alarms take a wall time; calls.cc ends such a wait by its own clock, too.
+    if (!ours || !IsCpp(source.path) || IsTest(source.path) || absl::StrContains(source.path, "/testing/") ||
+        source.path == "client/sdk/transport/calls.cc") {
+      return;
+    }
+    EXPECT_FALSE(absl::StrContains(line, "absl::Now() +")) << source.path << ":" << number << " needs SteadyNow()";
+  });
+}
+
 TEST(TidyTest, ThreadsReportFailedStarts) {
   ForEachLine([](const Source& source, size_t number, const std::string& line) {
     const bool ours = absl::StartsWith(source.path, "client/") || absl::StartsWith(source.path, "common/") ||

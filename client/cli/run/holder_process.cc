@@ -139,7 +139,7 @@ class Watch {
   void BeginWait(std::shared_ptr<Session> session) {
     MutexLock lock(&mu_);
     UpdateLocked();
-    while (paused_) continued_.WaitWithDeadline(&mu_, absl::InfiniteFuture());
+    while (paused_) continued_.Wait(&mu_);
     session_ = std::move(session);
   }
   // Ends the waits of the session. Returns whether the starting process runs, so that a grant is reported to it. The

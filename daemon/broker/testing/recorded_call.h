@@ -7,9 +7,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "common/steady_clock.h"
+#include "common/steady_cond_var.h"
 #include "daemon/broker/broker.h"
 
 namespace berth {
@@ -27,7 +28,7 @@ class RecordedCall final : public Call {
   // Waits for an answer and returns the latest. Errors: kDeadlineExceeded after 60 s without an answer; those of the
   // answer.
   absl::StatusOr<core::Response> Await() {
-    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    const absl::Time deadline = SteadyNow() + absl::Seconds(60);
     MutexLock lock(&mu_);
     while (answers_ == 0) {
       if (came_.WaitWithDeadline(&mu_, deadline)) return absl::DeadlineExceededError("no answer");
@@ -41,7 +42,7 @@ class RecordedCall final : public Call {
 
  private:
   Mutex mu_;
-  CondVar came_;
+  SteadyCondVar came_;
   int answers_ ABSL_GUARDED_BY(mu_) = 0;
   absl::StatusOr<core::Response> result_ ABSL_GUARDED_BY(mu_);
 };

@@ -7,8 +7,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/steady_clock.h"
 #include "daemon/broker/needed_thread.h"
 #include "spdlog/spdlog.h"
 
@@ -65,7 +65,7 @@ void HolderWatch::Run() {
     absl::flat_hash_set<uint64_t> all_credentials;
     {
       MutexLock lock(&mu_);
-      while (!search_ && !stop_) news_.Wait(&mu_);
+      while (!search_ && !stop_) news_.WaitWithDeadline(&mu_, absl::InfiniteFuture());
       if (stop_) return;
       search_ = false;
       for (const auto& [session, watched] : watched_) {
@@ -88,7 +88,7 @@ void HolderWatch::Run() {
                  std::string(found.status().message()), absl::ToInt64Seconds(kRetryPause));
     MutexLock lock(&mu_);
     search_ = true;
-    const absl::Time retry = absl::Now() + kRetryPause;
+    const absl::Time retry = SteadyNow() + kRetryPause;
     while (!stop_ && !news_.WaitWithDeadline(&mu_, retry)) {
     }
   }

@@ -22,6 +22,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
+#include "common/steady_cond_var.h"
 #include "common/thread.h"
 #include "daemon/base/credentials_holders.h"
 #include "daemon/broker/event_loop.h"
@@ -76,7 +77,7 @@ class HolderWatch {
   const Find find_;
 
   Mutex mu_;
-  CondVar news_;
+  SteadyCondVar news_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   // True if a watched session has no known living holder.
   bool search_ ABSL_GUARDED_BY(mu_) = false;
