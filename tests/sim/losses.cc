@@ -225,16 +225,11 @@ void Simulation::ResumeProcess(ChannelId channel, Process& process) {
   if (client.unsaid_end) return;
   const absl::Status lifeline = core_->CheckRejoin(process.session, secret, client.tenant, ChannelId());
   const absl::Status rejoined = core_->CheckRejoin(process.session, secret, client.tenant, channel);
-  if (client.ended != IsRefusal(rejoined, Reason::kSessionEnded) || rejoined.ok() == client.ended ||
-      lifeline.ok() != rejoined.ok()) {
-    return Fail(absl::StrCat("rejoining is judged wrongly: ", rejoined.ToString()));
+  // The channel of an ended session receives the notice of the end.
+  if (client.ended != IsRefusal(lifeline, Reason::kSessionEnded) || lifeline.ok() == client.ended || !rejoined.ok()) {
+    return Fail(absl::StrCat("rejoining is judged wrongly: ", lifeline.ToString(), ", ", rejoined.ToString()));
   }
-  if (client.ended) {
-    ++counts_.not_resumed;
-    process.hung_up = true;
-    return;
-  }
-  ++counts_.resumed;
+  ++(client.ended ? counts_.not_resumed : counts_.resumed);
   process.away = process.unproven = false;
   core_->Rejoined(now_, channel, &effects_);
   for (const ImportId import : std::exchange(process.unsaid, {})) {

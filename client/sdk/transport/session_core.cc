@@ -438,8 +438,26 @@ absl::Status SessionCore::JudgeCall(const CallLimits& limits, const grpc::Status
 
 std::optional<CallPause> SessionCore::PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts,
                                                        absl::Status* status) {
-  if (!Check().ok()) return std::nullopt;
-  return live_->pauses.Before(limits, SteadyNow(), attempts, status);
+  std::optional<CallPause> pause;
+  if (Check().ok()) pause = live_->pauses.Before(limits, SteadyNow(), attempts, status);
+  if (!pause.has_value()) *status = NameEnd(*std::move(status));
+  return pause;
+}
+
+absl::Status SessionCore::NameEnd(absl::Status status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  const bool may_follow = details.has_value()
+                              ? IsRejoinRefused(status) || details->reason == Reason::kShuttingDown
+                              : absl::IsUnavailable(status);
+  // A process that joined no channel gets no notice.
+  if (!may_follow || live_->channel == nullptr) return status;
+  const std::optional<EndNotice> end = live_->channel->TakeInEnd();
+  if (!end.has_value()) return status;
+  absl::Status named(status.code(), details.has_value() ? absl::StrCat(status.message(), ": ", Describe(*end))
+                                                        : absl::StrCat("session ", id().value(), " is over: ",
+                                                                       Describe(*end)));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) { named.SetPayload(url, value); });
+  return named;
 }
 
 absl::Status SessionCore::CallOnce(const CallLimits& limits, const Attempt& attempt) {
@@ -475,7 +493,7 @@ absl::Status SessionCore::Retry(const CallLimits& limits, absl::FunctionRef<absl
     if (!pause.has_value()) return status;
     live_->pauses.AwaitEnd(limits, *pause);
     AwaitContinue();
-    if (over()) return status;
+    if (over()) return NameEnd(std::move(status));
   }
 }
 

@@ -191,7 +191,8 @@ class SessionCore {
   CallTimer& timer() { return live_->timer; }
   // Converts the answer of an attempt to the status for the caller. `unconnected` is CallHooks's.
   absl::Status JudgeCall(const CallLimits& limits, const grpc::Status& answer, bool unconnected) const;
-  // Returns the pause before the next attempt; nullopt if `*status` is the final result of the call.
+  // Returns the pause before the next attempt; nullopt if `*status` is the final result of the call. A final error that
+  // follows from the end of the session then names that end.
   std::optional<CallPause> PauseBeforeRetry(const CallLimits& limits, CallAttempts* attempts, absl::Status* status);
 
   // ---- take_up.cc: grants that this process takes up (common/wire/take_up.h) --------------------------------------
@@ -264,6 +265,8 @@ class SessionCore {
   absl::Status Retry(const CallLimits& limits, absl::FunctionRef<absl::Status()> once);
   // Returns WAIT_TIMED_OUT where the wait's limit passed while this process was stopped, and else `status`.
   static absl::Status JudgeLate(const CallLimits& limits, absl::Status status);
+  // Returns `status`, with the reason why the session ended if the error follows from that end.
+  absl::Status NameEnd(absl::Status status);
   // Waits while the calls are paused.
   void AwaitContinue() ABSL_LOCKS_EXCLUDED(pause_mu_);
   // Returns the error of a call whose deadline has passed, or that got no connection.

@@ -347,7 +347,7 @@ void SideChannel::LetGoLocked(ImportId import) {
 
 void SideChannel::LoseLocked(const absl::Status& why) {
   if (!state_.ok()) return;
-  state_ = why;
+  state_ = end_.has_value() ? absl::UnavailableError(Describe(*end_)) : why;
   if (session_over_) {
     EndBlocksLocked(Lease::kEnded, std::nullopt);
   } else {
@@ -355,8 +355,8 @@ void SideChannel::LoseLocked(const absl::Status& why) {
     // Shut the socket down, so that the daemon stops counting on a process that reads no messages.
     ::shutdown(socket_, SHUT_RDWR);
   }
-  EndWaitsLocked(why);
-  fences_.pages.End(why);
+  EndWaitsLocked(state_);
+  fences_.pages.End(state_);
 }
 
 void SideChannel::TakeIn() {
@@ -374,6 +374,7 @@ void SideChannel::EndLeases() {
 
 void SideChannel::EndLeasesLocked(const EndNotice& end) {
   session_over_ = true;
+  if (!end_.has_value()) end_ = end;
   EndBlocksLocked(Lease::kEnded, BlockEvent{.what = BlockEvent::kEnded, .end = end});
   permits_.EndAll(end);
   plans_.EndAll(end);

@@ -117,6 +117,8 @@ class SideChannel {
 
   // Reads and dispatches all messages that the daemon has sent so far.
   void TakeIn() ABSL_LOCKS_EXCLUDED(mu_);
+  // As TakeIn(). Returns why the session ended; nullopt if it has not ended, or this process itself has ended it.
+  std::optional<EndNotice> TakeInEnd() ABSL_LOCKS_EXCLUDED(mu_);
   // Ends this process's leases on blocks before the daemon's own message arrives: this process has ended the session.
   void EndLeases() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -217,6 +219,8 @@ class SideChannel {
   bool away_ ABSL_GUARDED_BY(mu_) = false;
   // Whether the session is over, so that the end of the stream is a final loss.
   bool session_over_ ABSL_GUARDED_BY(mu_) = false;
+  // The first notice of the session's end.
+  std::optional<EndNotice> end_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<Expected>> expected_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<BlockId, std::weak_ptr<LeaseRecord>> leases_ ABSL_GUARDED_BY(mu_);
   size_t sweep_at_ ABSL_GUARDED_BY(mu_) = kFirstSweep;

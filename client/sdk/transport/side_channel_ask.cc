@@ -85,6 +85,12 @@ void SideChannel::WakeAsksLocked() {
   for (const auto& [number, asking] : asking_) asking->news.Signal();
 }
 
+std::optional<EndNotice> SideChannel::TakeInEnd() {
+  TakeIn();
+  MutexLock lock(&mu_);
+  return end_;
+}
+
 void SideChannel::EndAsksLocked(const absl::Status& why) {
   unanswered_asks_ = 0;
   for (const auto& [number, asking] : asking_) {

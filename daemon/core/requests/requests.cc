@@ -44,7 +44,7 @@ absl::StatusOr<const Channel*> Requests::AdmitCaller(const Caller& caller) {
   if (core_.shutdown.begun()) return Refuse(Reason::kShuttingDown, "the daemon is stopping");
   BERTH_ASSIGN_OR_RETURN(const Session* const session, core_.sessions.Authenticate(caller));
   if (session->state != SessionState::kActive) {
-    return Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session->id.value()}});
+    return core_.sessions.RefuseEnded(*session, caller.credentials.channel);
   }
   const Channel* const channel = core_.sessions.table().FindChannel(caller.credentials.channel);
   if (channel == nullptr || channel->session != session->id || channel->hung_up) {

@@ -5,6 +5,7 @@
 
 #include <berth/error.h>
 
+#include "absl/strings/match.h"
 #include "daemon/core/testing/core_harness.h"
 #include "gtest/gtest.h"
 
@@ -165,7 +166,25 @@ TEST_F(DetachTest, RejectedRejoinNamesReason) {
   }
   EXPECT_TRUE(CheckRejoin(peer, peer.secret, ChannelId()).ok()) << "the lifeline";
   h_.HangUp(peer);
-  EXPECT_TRUE(IsRefusal(CheckRejoin(peer, peer.secret, peer.channel), Reason::kSessionEnded));
+  EXPECT_TRUE(IsRefusal(CheckRejoin(peer, peer.secret, ChannelId()), Reason::kSessionEnded));
+}
+
+TEST_F(DetachTest, AwayProcessIsNotifiedOfSessionEnd) {
+  Peer peer = h_.Open();
+  h_.MustAcquire(peer, One());
+  Detach({peer});
+  EndByOperator(peer);
+  // Another daemon restores the notice.
+  h_.Restart();
+  ASSERT_TRUE(CheckRejoin(peer, peer.secret, peer.channel).ok());
+  const absl::Status refused = h_.StatusOf(h_.Acquire(peer, One()));
+  EXPECT_TRUE(IsRefusal(refused, Reason::kSessionEnded)) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "an operator (uid 7) ended its session")) << refused;
+  h_.deliveries.clear();
+  h_.Do([&](Core& core, Effects* effects) { core.Rejoined(h_.now, peer.channel, effects); });
+  ASSERT_EQ(h_.deliveries.size(), 1u);
+  EXPECT_EQ(h_.deliveries[0].delivery.what, attach::DeliveryKind::kEnded);
+  EXPECT_EQ(h_.deliveries[0].delivery.why, static_cast<uint64_t>(EndReason::kSessionEnded));
 }
 
 TEST_F(DetachTest, OperatorReleasesLeaseWithoutProvableEnd) {

@@ -84,12 +84,15 @@ void Mailboxes::Acknowledge(ChannelId channel, uint64_t number, std::vector<Deli
   if (box.turn == 0) Flush(channel, box, window, sends);
 }
 
-bool Mailboxes::Owes(ChannelId channel, attach::DeliveryKind what) const {
+const attach::Delivery* Mailboxes::Find(ChannelId channel, attach::DeliveryKind what) const {
   const auto found = boxes_.find(channel);
-  if (found == boxes_.end()) return false;
-  const auto is = [what](const Letter& letter) { return letter.deliver.delivery.what == what; };
-  const Box& box = found->second;
-  return std::any_of(box.sent.begin(), box.sent.end(), is) || std::any_of(box.queue.begin(), box.queue.end(), is);
+  if (found == boxes_.end()) return nullptr;
+  for (const std::deque<Letter>* const letters : {&found->second.sent, &found->second.queue}) {
+    for (const Letter& letter : *letters) {
+      if (letter.deliver.delivery.what == what) return &letter.deliver.delivery;
+    }
+  }
+  return nullptr;
 }
 
 bool Mailboxes::Withdraw(ChannelId channel, ImportId import, std::vector<Deliver>* sends) {

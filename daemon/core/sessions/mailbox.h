@@ -58,8 +58,9 @@ class Mailboxes {
 
   // Returns the number of the channel's deliveries not sent yet.
   uint64_t Queued(ChannelId channel) const;
-  // Returns whether a delivery of that kind is queued or not acknowledged.
-  bool Owes(ChannelId channel, attach::DeliveryKind what) const;
+  // Returns the first delivery of that kind that is queued or not acknowledged; null for none.
+  const attach::Delivery* Find(ChannelId channel, attach::DeliveryKind what) const;
+  bool Owes(ChannelId channel, attach::DeliveryKind what) const { return Find(channel, what) != nullptr; }
   bool Has(ChannelId channel) const { return boxes_.contains(channel); }
   uint64_t size() const { return boxes_.size(); }
   // Returns OK, or the violated invariant.

@@ -16,6 +16,26 @@
 
 namespace berth::core {
 
+namespace {
+
+absl::Status Ended(SessionId session, const EndNotice& end) {
+  // The session's own process gets no notice.
+  if (end.reason == EndReason::kUnknown || end.reason == EndReason::kEndedByOwnProcess) {
+    return Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.value()}});
+  }
+  return Refuse(Reason::kSessionEnded, "session {session} has ended: {why}",
+                {{"session", session.value()}, {"why", Describe(end)}});
+}
+
+}  // namespace
+
+absl::Status Sessions::RefuseEnded(const Session& session, ChannelId channel) const {
+  const attach::Delivery* const notice = mailboxes_.Find(channel, attach::DeliveryKind::kEnded);
+  if (notice == nullptr) return Ended(session.id, {});
+  return Ended(session.id, {.reason = static_cast<EndReason>(notice->why),
+                            .uid = static_cast<uint32_t>(notice->owner)});
+}
+
 void Sessions::LifelineHungUp(StepContext& step, SessionId session, EndReason why) {
   if (const Session* const found = sessions_.Find(session)) BeginEnd(step, *found, {.reason = why});
 }
@@ -111,8 +131,7 @@ void Sessions::BeginEnd(StepContext& step, const Session& session, const EndNoti
     for (const RequestId& request : core_.requests.PendingOf(*sessions_.FindChannel(channel)))
       requests.push_back(request);
   }
-  core_.requests.Dismiss(
-      step, requests, Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.id.value()}}));
+  core_.requests.Dismiss(step, requests, Ended(session.id, end));
   for (const ChannelId channel : session.channels) {
     core_.permits.EndCachingBy(step, channel);
     core_.modules.EndCompilesOf(step, channel);

@@ -120,7 +120,8 @@ absl::Status Sessions::CheckRejoin(SessionId session, const Secret& secret, cons
                                    ChannelId channel) const {
   if (core_.shutdown.begun()) return Refuse(Reason::kShuttingDown, "the daemon is stopping");
   BERTH_ASSIGN_OR_RETURN(const Session* const found, sessions_.Authenticate(session, secret, tenant));
-  if (found->state != SessionState::kActive) {
+  // The channel of an ending session delivers the notice of the end. Its lifeline holds nothing any more.
+  if (!channel && found->state != SessionState::kActive) {
     return Refuse(Reason::kSessionEnded, "session {session} has ended", {{"session", session.value()}});
   }
   if (!channel) return absl::OkStatus();

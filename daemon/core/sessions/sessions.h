@@ -63,6 +63,9 @@ class Sessions {
   // ---- For the other managers -------------------------------------------------------------------------------
 
   absl::StatusOr<const Session*> Authenticate(const Caller& caller) const;
+  // Returns the refusal of a request of `channel`, whose session has ended. The refusal states why, until the process
+  // has acknowledged its notice.
+  absl::Status RefuseEnded(const Session& session, ChannelId channel) const;
   // Whether the session has ended and holds nothing: every process is gone, or has hung up and imports no block.
   // Unless every process is gone, the session also holds no permit.
   bool IsOver(const Session& session) const;

@@ -80,7 +80,7 @@ TEST_F(NodeRecordTest, UnusableRecordsNameReason) {
     const char* why;
   };
   for (const Case& test : {Case{"never served", false, kNode, "no daemon has served in this folder"},
-                           Case{"another node", true, kNode + 1, "belonged to another node"}}) {
+                           Case{"another node", true, kNode + 1, "of another node"}}) {
     SCOPED_TRACE(test.name);
     NodeRecord record = Open();
     ASSERT_TRUE(record.Begin(kNode, 1, test.begun).ok());
