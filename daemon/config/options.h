@@ -67,7 +67,8 @@ struct Options {
   // none. With `renew`, then replace all other processes.
   int broker_fd = -1;
   bool renew = false;
-  // For the broker: the path of the program that an upgrade executes; empty if unknown.
+  // For the broker, and the supervisors that it starts: the path of the program that an upgrade executes; empty if
+  // unknown.
   std::string program;
   // The supervisor's pid; 0 for a role started by hand.
   int parent = 0;

@@ -178,7 +178,8 @@ int RunSupervisorRole(const Options& options) {
                                              .host_devices_file = options.host_devices_file,
                                              .ready_fd = options.ready_fd,
                                              .broker_fd = options.broker_fd,
-                                             .renew = options.renew}));
+                                             .renew = options.renew,
+                                             .program = options.program}));
 }
 
 int RunWorkerRole(const Options& options) { return RunWorkerRole(options, DeviceRuntime::Open); }

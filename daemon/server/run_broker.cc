@@ -7,9 +7,11 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
@@ -42,7 +44,10 @@ class StderrSink : public spdlog::sinks::base_sink<std::mutex> {
 absl::Status Serve(const Options& options) {
   // These steps require a single thread and full privileges.
   LeaveBrokerEnvironment();
-  BERTH_ASSIGN_OR_RETURN(Launcher launcher, Launcher::Fork(FlagsForChildren(options)));
+  std::vector<std::string> supervisor_flags = FlagsForChildren(options);
+  // The file of this program may have another path by now.
+  if (!options.program.empty()) supervisor_flags.push_back(absl::StrCat("--program=", options.program));
+  BERTH_ASSIGN_OR_RETURN(Launcher launcher, Launcher::Fork(std::move(supervisor_flags)));
   BERTH_RETURN_IF_ERROR(NameProcess("berth-broker"));
   BERTH_RETURN_IF_ERROR(ConfineBroker());
   return BrokerProcess::Run(UniqueFd(kChildFd), std::move(launcher), options);

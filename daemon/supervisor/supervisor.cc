@@ -116,7 +116,7 @@ absl::Status Supervisor::Run(const SupervisorOptions& options) {
 
 Supervisor::Supervisor(const SupervisorOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds)
     : options_(options),
-      program_(ReadProgram()),
+      program_(options.program.empty() ? ReadProgram() : options.program),
       folder_(std::move(folder)),
       folder_watch_(options.folder, {RunFolder::kNode, NodeRecord::kName}),
       signals_(std::move(signals)),

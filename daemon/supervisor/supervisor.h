@@ -50,6 +50,8 @@ struct SupervisorOptions {
   int broker_fd = -1;
   // Replace the running processes too: this program is newer than theirs.
   bool renew = false;
+  // The path of the program that an upgrade executes; empty for the path that this program was started from.
+  std::string program;
 };
 
 // Supervisor is the process: made and run once, by its main thread.
@@ -277,7 +279,7 @@ class Supervisor {
   void TakeUpDevices(const std::vector<DeviceRecord>& records, UniqueFd table);
 
   const SupervisorOptions options_;
-  // The path this program was started from, whatever file is there now.
+  // The path that the daemon's program was started from, whatever file is there now.
   const std::string program_;
   RunFolder folder_;
   FolderWatch folder_watch_;
