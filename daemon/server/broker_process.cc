@@ -9,8 +9,6 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "common/os/fd_passing.h"
 #include "common/os/memfd.h"
 #include "common/patience.h"
 #include "common/secret.h"
@@ -30,10 +28,6 @@
 namespace berth {
 namespace {
 
-// Pause of a broker without a supervisor before its next attempt to start one. The next attempt may find resources that
-// the last one lacked.
-constexpr absl::Duration kFirstSeekPause = absl::Milliseconds(50);
-constexpr absl::Duration kLongestSeekPause = absl::Seconds(2);
 // The longest time for the files of logs and modules, all together, to write their pending data.
 constexpr absl::Duration kFlushPatience = absl::Milliseconds(100);
 
@@ -385,75 +379,6 @@ void BrokerProcess::TakeUpModules(const std::string& state) {
   });
 }
 
-absl::Status BrokerProcess::WatchSupervisor() {
-  loop_->Unwatch(supervisor_watch_);
-  // Edge-triggered, so that a writable socket causes one event only.
-  BERTH_ASSIGN_OR_RETURN(supervisor_watch_, loop_->Watch(fd_store_->fd(), EPOLLIN | EPOLLOUT | EPOLLET,
-                                                         [this](uint32_t) { OnSupervisorEvent(); }));
-  return absl::OkStatus();
-}
-
-absl::Status BrokerProcess::WatchLauncher() {
-  return loop_
-      ->Watch(launcher_.fd(), EPOLLRDHUP,
-              [this](uint32_t) {
-                if (stopping_) return;
-                spdlog::critical("supervisor launcher exited; restarting broker");
-                ::_exit(1);
-              })
-      .status();
-}
-
-void BrokerProcess::OnSupervisorReplaced() {
-  spdlog::warn("supervisor died; a new supervisor has taken over its state");
-  // Start() has not reached WatchSupervisor() yet.
-  if (supervisor_watch_ == 0) return;
-  const absl::Status watched = WatchSupervisor();
-  if (watched.ok()) return;
-  // This broker could not detect the new supervisor's end either. The new supervisor runs by now, and starts another
-  // broker.
-  spdlog::critical("cannot watch the new supervisor: {}; restarting the broker", std::string(watched.message()));
-  ::_exit(kExitForWant);
-}
-
-void BrokerProcess::OnSupervisorEvent() {
-  fd_store_->Flush();
-  while (true) {
-    absl::StatusOr<Notice> notice = fd_store_->ReadNotice();
-    if (notice.ok()) {
-      OnNotice(*std::move(notice));
-      continue;
-    }
-    if (IsWouldBlock(notice.status())) return;
-    if (IsEndOfStream(notice.status()) && stopping_) return;
-    if (IsEndOfStream(notice.status())) {
-      const absl::Status succeeded = fd_store_->Succeed();
-      if (succeeded.ok()) continue;
-      spdlog::critical("cannot start a new supervisor: {}; retrying", std::string(succeeded.message()));
-      return SeekSupervisor();
-    }
-    // No other process would restart the broker or report a dead worker: it is better to end than to serve partially.
-    spdlog::critical("cannot read from the supervisor: {}; exiting", std::string(notice.status().message()));
-    _exit(1);
-  }
-}
-
-void BrokerProcess::SeekSupervisor() {
-  if (!seeking_.exchange(true)) seeker_->Ask();
-}
-
-void BrokerProcess::RetrySupervisor() {
-  // Also replaces a supervisor that died before this loop ended.
-  do {
-    absl::Duration pause = kFirstSeekPause;
-    do {
-      absl::SleepFor(pause);
-      pause = std::min(2 * pause, kLongestSeekPause);
-    } while (!stopping_ && !fd_store_->Succeed().ok());
-    seeking_ = false;
-  } while (!stopping_ && !fd_store_->Succeed().ok() && !seeking_.exchange(true));
-}
-
 void BrokerProcess::OnNotice(Notice notice) {
   if (auto* const up = std::get_if<WorkerUp>(&notice)) {
     block_manager_->WorkerIsUp(up->device, up->worker_kind, std::move(up->socket));
@@ -475,6 +400,10 @@ void BrokerProcess::OnNotice(Notice notice) {
   } else if (std::holds_alternative<HandOverRequested>(notice)) {
     // After a failure, the socket next reports that the supervisor is dead.
     fd_store_->HandOver().IgnoreError();
+  } else if (auto* const announced = std::get_if<ExecAnnounced>(&notice)) {
+    upgrade_->OnExecAnnounced(std::move(announced->process));
+  } else if (auto* const failed = std::get_if<ExecFailed>(&notice)) {
+    upgrade_->OnExecFailed(failed->why);
   } else if (std::holds_alternative<ReloadRequested>(notice)) {
     BeginReload();
   } else if (auto* const listener = std::get_if<ListenerUp>(&notice)) {

@@ -37,6 +37,7 @@
 #include "daemon/ledger/ledger.h"
 #include "daemon/recovery/ledger_restore.h"
 #include "daemon/server/memory_watch.h"
+#include "daemon/server/upgrade_watch.h"
 #include "daemon/service/attach/attach_server.h"
 #include "daemon/service/audit/allocation_log.h"
 #include "daemon/service/audit/audit_log.h"
@@ -123,6 +124,8 @@ class BrokerProcess final : private EffectSink {
   // Switches to the socket of a new supervisor.
   void OnSupervisorReplaced();
   void OnSupervisorEvent();
+  // Ends the process in which the supervisor executes another program, and replaces it.
+  void EndExecuted();
   // Starts RetrySupervisor() on a thread of its own.
   void SeekSupervisor();
   // Retries the start of another supervisor until one runs, or the daemon ends.
@@ -222,6 +225,7 @@ class BrokerProcess final : private EffectSink {
   // The memory that the restored records of an earlier broker take.
   Bytes restored_memory_;
   std::unique_ptr<MemoryWatch> memory_;
+  std::unique_ptr<UpgradeWatch> upgrade_;
   // Declared last, because their threads use the other members.
   std::unique_ptr<Errand> seeker_;
   std::unique_ptr<Errand> reloader_;

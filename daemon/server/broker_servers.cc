@@ -56,6 +56,7 @@ BrokerProcess::~BrokerProcess() = default;
 absl::Status BrokerProcess::StartServers(const Options& options, const Settings& settings) {
   BERTH_ASSIGN_OR_RETURN(StatePage writable, StatePage::MapWritable(page_fd_.get()));
   page_.emplace(std::move(writable));
+  upgrade_ = std::make_unique<UpgradeWatch>(loop_.get(), &**page_, [this] { EndExecuted(); });
   connections_ = std::make_unique<service::ConnectionTable>(settings.connections);
   connections_->SetQuotas(settings.core.quotas);
   guard_ = std::make_unique<service::ClientLimits>(connections_.get(), audit_.get(), settings.attach.accepts);
@@ -84,9 +85,17 @@ absl::Status BrokerProcess::StartServers(const Options& options, const Settings&
   services.push_back(service::MakeInventoryService(context, monitor_client_.get()));
   service::AdminActions actions = {
       .reset = [this](uint32_t by_uid) { Reset(by_uid); },
-      .check_upgrade = [program = options.program] { return CheckProgram(program); },
+      .prepare_upgrade =
+          [this, program = options.program] {
+            const absl::Status checked = CheckProgram(program);
+            if (checked.ok()) upgrade_->Forget();
+            return checked;
+          },
       .upgrade =
-          [this] { fd_store_->SendCommand(/*device=*/0, WorkerKind::kMain, WorkerCommand::kUpgrade, ""); },
+          [this] {
+            upgrade_->OnRequest();
+            fd_store_->SendCommand(/*device=*/0, WorkerKind::kMain, WorkerCommand::kUpgrade, "");
+          },
       .stop = [this](bool end_leases, uint32_t by_uid) { StopDaemon(end_leases, by_uid); }};
   services.push_back(service::MakeAdminService(context, config_.get(), std::move(actions)));
   services.push_back(service::MakeHistoryService(context, history_.get()));
@@ -98,6 +107,7 @@ absl::Status BrokerProcess::StartServers(const Options& options, const Settings&
        .history = history_.get(),
        .settings = settings_.get(),
        .page = &**page_,
+       .read_upgrade_fault = [this] { return upgrade_->fault(); },
        .read_pressure = [this](v1::Pressure* pressure) { ReadPressure(pressure); }}));
   BERTH_ASSIGN_OR_RETURN(grpc_, service::GrpcServer::Start(std::move(services), connections_.get()));
   poller_ = std::make_unique<service::SinglePoller>();

@@ -38,13 +38,20 @@ absl::Status BrokerLink::Give(const std::vector<fd_store::Key>& keys, const Held
   return fds.empty() ? absl::OkStatus() : SendStruct(socket_.get(), give, fds);
 }
 
+absl::Status BrokerLink::Send(const Outgoing& message, const HeldFds& held) {
+  if (const auto* const bytes = std::get_if<std::string>(&message)) {
+    return SendMessage(socket_.get(), std::as_bytes(std::span(*bytes)));
+  }
+  if (const auto* const with_fd = std::get_if<WithFd>(&message)) {
+    const int fd = with_fd->fd.get();
+    return SendMessage(socket_.get(), std::as_bytes(std::span(with_fd->bytes)), std::span(&fd, 1));
+  }
+  return Give(std::get<std::vector<fd_store::Key>>(message), held);
+}
+
 void BrokerLink::Flush(const HeldFds& held) {
   while (!outbox_.empty()) {
-    const auto* const bytes = std::get_if<std::string>(&outbox_.front());
-    const absl::Status sent = bytes != nullptr
-                                  ? SendMessage(socket_.get(), std::as_bytes(std::span(*bytes)))
-                                  : Give(std::get<std::vector<fd_store::Key>>(outbox_.front()), held);
-    if (!sent.ok()) return;
+    if (!Send(outbox_.front(), held).ok()) return;
     outbox_.pop_front();
   }
 }

@@ -64,6 +64,11 @@ class BrokerLink {
   void Queue(const T& message) {
     outbox_.push_back(std::string(reinterpret_cast<const char*>(&message), sizeof(message)));
   }
+  // Queues a message that takes `fd` along.
+  template <typename T>
+  void Queue(const T& message, UniqueFd fd) {
+    outbox_.push_back(WithFd{std::string(reinterpret_cast<const char*>(&message), sizeof(message)), std::move(fd)});
+  }
   // Queues a Give of the fd that `key` names at the time of sending. The Give is skipped if that fd is no longer held
   // then.
   void QueueGive(fd_store::Key key) { outbox_.push_back(std::vector{key}); }
@@ -78,9 +83,14 @@ class BrokerLink {
   absl::StatusOr<BrokerRequest> Read();
 
  private:
-  // A message, or the keys of the fds that one Give carries.
-  using Outgoing = std::variant<std::string, std::vector<fd_store::Key>>;
+  struct WithFd {
+    std::string bytes;
+    UniqueFd fd;
+  };
+  // A message without or with an fd, or the keys of the fds that one Give carries.
+  using Outgoing = std::variant<std::string, WithFd, std::vector<fd_store::Key>>;
 
+  absl::Status Send(const Outgoing& message, const HeldFds& held);
   absl::Status Give(const std::vector<fd_store::Key>& keys, const HeldFds& held);
   absl::StatusOr<BrokerRequest> ReadOne();
 

@@ -118,6 +118,10 @@ class Supervisor {
     bool served = false;
     // Deadline of the first Ready; a broker that needs longer is stuck.
     MonotonicTime start_deadline;
+    // The broker runs an earlier program, whose version may not know Exec.
+    bool earlier = false;
+    // The broker got an Exec, and ends this process if no program takes over in time.
+    bool exec_announced = false;
   };
 
   Supervisor(const SupervisorOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds);
@@ -165,8 +169,12 @@ class Supervisor {
   absl::Status TakeHandoverState(HandoverState handover_state, UniqueFd broker);
   // Takes the next step of an upgrade.
   void AttendUpgrade();
+  // Has the broker watch the next program. Errors: those of pidfd_open.
+  absl::Status AnnounceExec();
   // Execs the program that is now installed. Returns only if no installed program can be executed.
   void Exec();
+  // Continues with this program, and reports why.
+  void OnExecFailed(const std::string& why);
   // `status` is the worker's last status; null if it has none.
   absl::Status AdoptWorker(Worker& worker, const fd_store::WorkerStatus* status);
 

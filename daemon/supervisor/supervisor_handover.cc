@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -95,7 +96,8 @@ absl::Status Supervisor::TakeHandoverState(HandoverState handover_state, UniqueF
   broker_.emplace(Broker{.process = ChildProcess::Adopt(std::move(handover_state.broker)),
                          .link = BrokerLink(std::move(broker)),
                          .served = page_->serving != 0,
-                         .start_deadline = Now() + kBrokerStartLimit});
+                         .start_deadline = Now() + kBrokerStartLimit,
+                         .earlier = options_.renew});
   BERTH_ASSIGN_OR_RETURN(
       const std::vector<DeviceRecord> records,
       ReadRecords(held_.at(KeyOf(Kind::kDeviceTable)).get()));
@@ -138,6 +140,9 @@ void Supervisor::AttendUpgrade() {
     case Upgrade::kNone:
       return;
     case Upgrade::kWanted:
+      if (const absl::Status announced = AnnounceExec(); !announced.ok()) {
+        return OnExecFailed(std::string(announced.message()));
+      }
       // Only this program knows what is queued for the broker. Flush here what can be sent: nothing would wake this
       // process later.
       broker_->link.Flush(held_);
@@ -165,8 +170,17 @@ void Supervisor::AttendUpgrade() {
   Log("upgrade complete: every process runs this program, except context workers in use");
 }
 
+absl::Status Supervisor::AnnounceExec() {
+  if (broker_->earlier || broker_->exec_announced) return absl::OkStatus();
+  UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!self) return OsError("pidfd_open", errno);
+  broker_->link.Queue(fd_store::Signal{.kind = MessageKind::kExec}, std::move(self));
+  broker_->exec_announced = true;
+  page_.writable().upgrading = StatePageLayout::kTakeOverAwaited;
+  return absl::OkStatus();
+}
+
 void Supervisor::Exec() {
-  upgrade_ = Upgrade::kNone;
   const int broker = broker_->link.fd();
   std::vector<std::string> arguments = {"berthd"};
   arguments.insert(arguments.end(), options_.child_flags.begin(), options_.child_flags.end());
@@ -175,15 +189,25 @@ void Supervisor::Exec() {
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   Log("upgrade: replacing this supervisor by %s", program_.c_str());
-  page_.writable().upgrading = 1;
+  if (!broker_->exec_announced) page_.writable().upgrading = 1;
   ::fcntl(broker, F_SETFD, 0);
   HandLogOn();
   ::execv(program_.c_str(), argv.data());
   const int error = errno;
   KeepLog();
-  Log("upgrade failed: %s; the running program continues", strerror(error));
   ::fcntl(broker, F_SETFD, FD_CLOEXEC);
+  OnExecFailed(absl::StrCat(strerror(error), " (", program_, ")"));
+}
+
+void Supervisor::OnExecFailed(const std::string& why) {
+  Log("upgrade failed: %s; the running program continues", why.c_str());
+  upgrade_ = Upgrade::kNone;
   page_.writable().upgrading = 0;
+  if (broker_->earlier) return;
+  broker_->exec_announced = false;
+  fd_store::ExecFailedMessage message;
+  fd_store::SetReason(why, message.why);
+  broker_->link.Queue(message);
 }
 
 absl::Status Supervisor::AdoptWorker(Worker& worker, const WorkerStatus* status) {

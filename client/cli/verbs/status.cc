@@ -48,6 +48,11 @@ std::string Unwritten(const v1::Node& node) {
   return text;
 }
 
+// Returns why the last upgrade failed; empty if it did not.
+std::string UpgradeFault(const v1::Node& node) {
+  return node.upgrade_fault().empty() ? "" : absl::StrCat("\nThe last upgrade failed: ", node.upgrade_fault(), "\n");
+}
+
 // Returns why the daemon grants nothing; empty if it grants.
 std::string LedgerFault(const v1::Node& node) {
   return node.ledger_fault().empty() ? "" : absl::StrCat("\nThe daemon grants nothing: ", node.ledger_fault(), "\n");
@@ -86,7 +91,7 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
       node.epoch(), node.kind() == v1::MEMORY_KIND_CUDA_VMM ? ", CUDA memory" : ", host memory", "\n\n",
       PoolTable(pools), "\n", DeviceTable(devices.devices()),
       FormatLostBlocks(devices.devices()), Reach(node), Unwritten(node),
-      FormatPressure(node.pressure()), LedgerFault(node));
+      FormatPressure(node.pressure()), UpgradeFault(node), LedgerFault(node));
   Print(text);
   return absl::OkStatus();
 }

@@ -17,18 +17,22 @@ absl::Status Upgrade(const Globals& globals, const Inspector& inspector) {
   BERTH_ASSIGN_OR_RETURN(const v1::Node before, inspector.GetNode());
   BERTH_RETURN_IF_ERROR(inspector.UpgradeNode().status());
   const absl::Time deadline = SteadyNow() + kPatience;
-  v1::Node node = before;
-  while (node.epoch() == before.epoch() || node.upgrading()) {
+  while (true) {
+    BERTH_ASSIGN_OR_RETURN(const v1::Node node, inspector.GetNode());
+    const bool failed = !node.upgrade_fault().empty();
+    if (!node.upgrading() && failed) return absl::AbortedError(node.upgrade_fault());
+    if (!node.upgrading() && node.epoch() != before.epoch()) {
+      return Show(globals, node, [&] {
+        return absl::StrCat("upgraded from ", before.version(), " to ", node.version(), ", epoch ", node.epoch(), "\n");
+      });
+    }
     if (SteadyNow() > deadline) {
       return absl::DeadlineExceededError(absl::StrCat("the daemon was not replaced within ",
-                                                      absl::FormatDuration(kPatience), ": see the daemon's log"));
+                                                      absl::FormatDuration(kPatience), ": ",
+                                                      failed ? node.upgrade_fault() : "see the daemon's log"));
     }
     absl::SleepFor(kPause);
-    BERTH_ASSIGN_OR_RETURN(node, inspector.GetNode());
   }
-  return Show(globals, node, [&] {
-    return absl::StrCat("upgraded from ", before.version(), " to ", node.version(), ", epoch ", node.epoch(), "\n");
-  });
 }
 
 }  // namespace

@@ -30,6 +30,8 @@ struct DeviceEntry {
 // The page as it lies in memory.
 struct StatePageLayout {
   static constexpr uint64_t kMagic = 0x3130657461747362;  // "bstate01"
+  // Programs of every version write another value once they have taken over.
+  static constexpr uint64_t kTakeOverAwaited = 2;
   uint64_t magic;
   std::atomic<uint64_t> node;
   // Changes only when the ledger or the whole fd store was lost: handles of another incarnation are stale.
@@ -41,7 +43,8 @@ struct StatePageLayout {
   // Written by the broker: 1 while it handles a client's message. If a broker finds 1 at its start, the message may
   // have killed the previous broker.
   std::atomic<uint64_t> hearing;
-  // Written by the supervisor: 1 while another program's processes replace the daemon's.
+  // Written by the supervisor: 1 while another program's processes replace the daemon's, kTakeOverAwaited before that
+  // program has taken over.
   std::atomic<uint64_t> upgrading;
   // Written by the broker: number of brokers that ended because they exceeded their memory limit.
   std::atomic<uint64_t> memory_restarts;

@@ -185,6 +185,7 @@ class NodeService final : public v1::NodeService::CallbackService {
     response->set_unwritten_log_records(sources_.log->unwritten());
     response->set_unwritten_audit_records(sources_.audit->unwritten());
     response->set_upgrading(sources_.page->upgrading != 0);
+    response->set_upgrade_fault(ToTerminal(sources_.read_upgrade_fault()));
     sources_.read_pressure(response->mutable_pressure());
     SetReach(sources_.audit->reach(), [&] { return response->mutable_audit_reach(); });
     SetReach(sources_.log->reach(), [&] { return response->mutable_log_reach(); });
@@ -374,8 +375,8 @@ class AdminService final : public v1::AdminService::CallbackService {
                                         v1::UpgradeNodeResponse*) override {
     Operation operation(context_, context, "UpgradeNode");
     if (!operation.status().ok()) return operation.Finish(operation.status());
-    // An upgrade that fails later is reported in the log only.
-    if (const absl::Status program = actions_.check_upgrade(); !program.ok()) return operation.Finish(program);
+    // Node.upgrade_fault and the log report an upgrade that fails later.
+    if (const absl::Status program = actions_.prepare_upgrade(); !program.ok()) return operation.Finish(program);
     return operation.FinishBy(new AnswerFirst(actions_.upgrade));
   }
 

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
+#include "absl/status/status.h"
 #include "common/wire/state_page.h"
 #include "daemon/broker/device_monitor_client.h"
 #include "daemon/broker/history_writer.h"
@@ -48,6 +50,8 @@ struct NodeSources {
   const HistoryWriter* history;
   const SettingsStore* settings;
   const StatePageLayout* page;
+  // Returns why the last upgrade failed; empty if it did not.
+  std::function<std::string()> read_upgrade_fault;
   // Reports how near the broker is to its limits.
   std::function<void(v1::Pressure*)> read_pressure;
 };
@@ -58,8 +62,9 @@ std::unique_ptr<grpc::Service> MakeNodeService(NodeSources sources);
 struct AdminActions {
   // Restarts the daemon with empty state.
   std::function<void(uint32_t by_uid)> reset;
-  // Checks that there is a program for `upgrade`. Errors: kFailedPrecondition.
-  std::function<absl::Status()> check_upgrade;
+  // Checks that there is a program for `upgrade`, and then forgets why the last one failed.
+  // Errors: kFailedPrecondition.
+  std::function<absl::Status()> prepare_upgrade;
   // Replaces every process.
   std::function<void()> upgrade;
   std::function<void(bool end_leases, uint32_t by_uid)> stop;

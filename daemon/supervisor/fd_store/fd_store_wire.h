@@ -3,7 +3,7 @@
 //
 //   supervisor → broker  Facts, then Give + fds for everything held, the ledger first, then GiveEnd;
 //                        later Give + fds for a restarted worker or monitor and for listening sockets made again,
-//                        WorkerStatus, Dropped, Reload, FolderChanged, Stop
+//                        WorkerStatus, Dropped, Reload, FolderChanged, Stop; Exec + pidfd, ExecFailed
 //   broker → supervisor  Put + fd, Drop, Bound, Ready, Command, Reset
 //
 // The fd store works both ways: the broker also has all of this state. The broker gives that state to the supervisor
@@ -131,6 +131,8 @@ enum class MessageKind : uint32_t {
   kReload,
   kBound,
   kFolderChanged,
+  kExec,
+  kExecFailed,
 };
 
 inline constexpr uint64_t kBegun = 1;
@@ -231,9 +233,17 @@ struct CommandMessage {
   char why[kReasonBytes] = {};
 };
 
+// The supervisor could not execute the program that it had announced by Exec, and continues.
+struct ExecFailedMessage {
+  MessageKind kind = MessageKind::kExecFailed;
+  // The reason; zero-terminated.
+  char why[kReasonBytes] = {};
+};
+
 // GiveEnd: everything held has been given. Stop: end. Ready: the broker serves. HandOver: give back everything. Reset:
 // the next broker begins a new incarnation, and the sender is about to end. Reload: read the configuration file again.
-// FolderChanged: check that your files are in the run folder.
+// FolderChanged: check that your files are in the run folder. Exec (one fd): the supervisor is about to execute another
+// program in its process, and the fd is the pidfd of that process.
 struct Signal {
   MessageKind kind = MessageKind::kGiveEnd;
 };
@@ -241,7 +251,7 @@ struct Signal {
 static_assert(std::is_trivially_copyable_v<Facts> && std::is_trivially_copyable_v<GiveMessage> &&
               std::is_trivially_copyable_v<KeyMessage> && std::is_trivially_copyable_v<BoundMessage> &&
               std::is_trivially_copyable_v<WorkerStatus> && std::is_trivially_copyable_v<CommandMessage> &&
-              std::is_trivially_copyable_v<Signal>);
+              std::is_trivially_copyable_v<ExecFailedMessage> && std::is_trivially_copyable_v<Signal>);
 
 // Writes `text` into a zero-terminated field, truncated if too long.
 inline void SetReason(std::string_view text, char (&field)[kReasonBytes]) {

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -37,6 +39,8 @@ constexpr auto kReceiveLimit = std::chrono::seconds(10);
 constexpr auto kHandOverLimit = std::chrono::seconds(10);
 constexpr int kMaxReplacements = 3;
 constexpr auto kSendLimit = std::chrono::seconds(1);
+// For the end of a process after SIGKILL. A process that is stuck in the kernel ends later, and runs no program before.
+constexpr int kKillLimitMs = 500;
 
 absl::Status Broken(absl::string_view what) {
   return absl::InternalError(absl::StrCat("the supervisor sent ", what));
@@ -198,8 +202,25 @@ absl::Status SupervisorFdStore::GiveAllLocked(int socket) {
   return absl::OkStatus();
 }
 
+void SupervisorFdStore::KillExecutedLocked() {
+  if (!executed_) return;
+  ::syscall(SYS_pidfd_send_signal, executed_.get(), SIGKILL, nullptr, 0);
+  pollfd entry = {.fd = executed_.get(), .events = POLLIN, .revents = 0};
+  ::poll(&entry, 1, kKillLimitMs);
+}
+
+void SupervisorFdStore::EndExecuted() {
+  MutexLock lock(&mu_);
+  if (!executed_) return;
+  KillExecutedLocked();
+  // The program's own children may have the other end of the socket.
+  ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
 absl::Status SupervisorFdStore::SucceedLocked() {
   if (!replacement_.start) return absl::UnavailableError("the supervisor is gone");
+  // A program that stopped in the middle of a handover must not continue it later.
+  KillExecutedLocked();
   absl::Status why;
   for (int i = 0; i < kMaxReplacements; ++i) {
     BERTH_ASSIGN_OR_RETURN(const UniqueFd socket, replacement_.start());
@@ -208,6 +229,7 @@ absl::Status SupervisorFdStore::SucceedLocked() {
     if (why.ok()) why = GiveAllLocked(socket.get());
     if (!why.ok()) continue;
     if (::dup3(socket.get(), socket_.get(), O_CLOEXEC) < 0) return OsError("dup3", errno);
+    executed_.reset();
     replacement_.on_replaced();
     return absl::OkStatus();
   }
@@ -381,6 +403,18 @@ absl::StatusOr<Notice> SupervisorFdStore::ReadNotice() {
     held_.erase(dropped->key);
     dropping_absent_.erase(dropped->key);
     return DroppedFd{dropped->key};
+  }
+  if (AsStruct<fd_store::Signal>(message, MessageKind::kExec, 1).has_value()) {
+    absl::StatusOr<UniqueFd> process = DuplicateFd(message.fds[0].get());
+    MutexLock lock(&mu_);
+    executed_ = std::move(message.fds[0]);
+    return ExecAnnounced{.process = process.ok() ? *std::move(process) : UniqueFd()};
+  }
+  if (const auto failed = AsStruct<fd_store::ExecFailedMessage>(message, MessageKind::kExecFailed, 0);
+      failed.has_value()) {
+    MutexLock lock(&mu_);
+    executed_.reset();
+    return ExecFailed{.why = fd_store::ReasonOf(failed->why)};
   }
   const std::optional<GiveMessage> give = fd_store::AsGive(message);
   if (!give.has_value() || message.fds.size() != 1) return Broken("an unknown message");

@@ -87,9 +87,17 @@ struct ListenerUp {
 };
 // The run folder may have changed: the broker shall check its own files there.
 struct FolderChanged {};
+// The supervisor is about to execute another program in its process, of which this is a pidfd; empty for want of fds.
+struct ExecAnnounced {
+  UniqueFd process;
+};
+// The supervisor could not execute that program, and continues.
+struct ExecFailed {
+  std::string why;
+};
 
 using Notice = std::variant<WorkerUp, MonitorUp, WorkerNews, DroppedFd, StopRequested, HandOverRequested,
-                            ReloadRequested, ListenerUp, FolderChanged>;
+                            ReloadRequested, ListenerUp, FolderChanged, ExecAnnounced, ExecFailed>;
 
 struct Inheritance;
 
@@ -124,6 +132,9 @@ class SupervisorFdStore {
   // Errors: those of SupervisorReplacement::start; kUnavailable if three supervisors in a row ended before they had
   // everything. The next call tries again.
   absl::Status Succeed() ABSL_LOCKS_EXCLUDED(mu_);
+  // Kills the process in which the supervisor executes another program (ExecAnnounced), and hangs up on those to which
+  // it passed its socket: Succeed() then replaces it. Does nothing if another supervisor has replaced it already.
+  void EndExecuted() ABSL_LOCKS_EXCLUDED(mu_);
   // Gives everything to the program that requested it; on failure continues as Succeed(). Errors: as Succeed().
   absl::Status HandOver() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -191,6 +202,8 @@ class SupervisorFdStore {
   // Returns the number of held fds at which Put() fails for that owner.
   size_t LimitOf(FdOwner owner) const;
   absl::Status SucceedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Kills the process of executed_, if any, and waits for its end.
+  void KillExecutedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends everything that a supervisor has to know, on `socket`.
   absl::Status GiveAllLocked(int socket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetLocked(const fd_store::WorkerStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -209,6 +222,8 @@ class SupervisorFdStore {
   HeldByKey held_ ABSL_GUARDED_BY(mu_);
   // Keys without an fd whose drop is not confirmed.
   std::set<fd_store::Key> dropping_absent_ ABSL_GUARDED_BY(mu_);
+  // The pidfd of the current supervisor's process since it announced an exec; empty before.
+  UniqueFd executed_ ABSL_GUARDED_BY(mu_);
   // Ready() and Bound() were called. A supervisor may end before it has read either, so the next one gets them, too.
   bool served_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<uint64_t> bound_ ABSL_GUARDED_BY(mu_);

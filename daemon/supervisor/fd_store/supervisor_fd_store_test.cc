@@ -7,9 +7,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <optional>
@@ -393,6 +398,43 @@ TEST_F(SupervisorFdStoreTest, StopSignalIsReadAsNotice) {
   SupervisorFdStore& fd_store = Start();
   Send(fd_store::Signal{.kind = MessageKind::kStop});
   EXPECT_TRUE(std::holds_alternative<StopRequested>(*fd_store.ReadNotice()));
+}
+
+TEST_F(SupervisorFdStoreTest, ExecutedProgramIsEnded) {
+  SupervisorFdStore& fd_store = Start();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::pause();
+    ::_exit(0);
+  }
+  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  ASSERT_TRUE(process);
+  const auto announce = [&] {
+    link_->Queue(fd_store::Signal{.kind = MessageKind::kExec}, *DuplicateFd(process.get()));
+    link_->Flush(held_);
+    EXPECT_TRUE(std::get<ExecAnnounced>(*fd_store.ReadNotice()).process);
+  };
+  const auto is_gone = [&] {
+    pollfd entry = {.fd = process.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&entry, 1, 0) == 1;
+  };
+  // After a failed exec the supervisor continues.
+  announce();
+  fd_store::ExecFailedMessage failed;
+  fd_store::SetReason("no such file", failed.why);
+  Send(failed);
+  EXPECT_EQ(std::get<ExecFailed>(*fd_store.ReadNotice()).why, "no such file");
+  fd_store.EndExecuted();
+  EXPECT_FALSE(is_gone());
+  EXPECT_TRUE(IsWouldBlock(fd_store.ReadNotice().status()));
+  announce();
+  fd_store.EndExecuted();
+  EXPECT_TRUE(is_gone());
+  // This process has the other end, as a child of the program may have.
+  EXPECT_TRUE(IsEndOfStream(fd_store.ReadNotice().status()));
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST_F(SupervisorFdStoreTest, UnknownNoticeIsAnError) {
