@@ -89,7 +89,7 @@ bool BlockManager::StartCreate(const core::CreateBlock& effect, absl::Status* ou
   *outcome = worker->channel->SendCreate(effect.block, effect.bytes);
   WatchForCapacityLocked(worker);
   if (!outcome->ok()) worker->creating.erase(effect.block);
-  // The supervisor reports a worker that has ended; a living worker whose socket is full is an answer.
+  // The supervisor reports a worker that has ended. A message that the kernel lacks memory for is an answer.
   return absl::IsResourceExhausted(*outcome);
 }
 

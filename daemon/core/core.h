@@ -98,6 +98,10 @@ struct Limits {
   // the worker is being started, the next request is refused with DEVICE_REBUILDING.
   uint64_t waiting_allocations_per_device = 1'024;
   uint64_t operator_allocations_per_device = 64;
+  // Blocks that a worker makes or is to make, and requests for one that wait. This bounds the creates that the broker
+  // queues for a worker that makes no progress (device/worker/worker_channel.h).
+  uint64_t creates_per_worker = 2'048;
+  uint64_t operator_creates_per_worker = 128;
   // Limits on streams and their uses; each limit names itself in the refusal.
   FenceLimits fences;
   // Longest wait of a prepared use for open uses, and of an import for the block's hand-over.

@@ -3,6 +3,9 @@
 // too. daemon/core/sessions/core_shares_test tests the counts alone, tests/e2e/security/evidence_test evidence,
 // floods_test connections. The gate takes the resources of which few exist.
 
+#include <signal.h>
+#include <sys/types.h>
+
 #include <functional>
 #include <list>
 #include <memory>
@@ -19,7 +22,7 @@
 #include "absl/time/time.h"
 #include "berth/v1/device.pb.h"
 #include "berth/v1/history.grpc.pb.h"
-#include "berth/v1/memory.pb.h"
+#include "berth/v1/memory.grpc.pb.h"
 #include "berth/v1/module.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "common/mutex.h"
@@ -109,10 +112,21 @@ class Crowd {
 
 class Node {
  public:
-  explicit Node(const std::string& config)
-      : daemon_({.config = config, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}, .fd_limit = 4'096}) {}
+  Node(const std::string& config, const std::vector<std::string>& flags)
+      : daemon_({.flags = flags,
+                 .config = config,
+                 .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"},
+                 .fd_limit = 4'096}) {}
+  ~Node() {
+    if (stopped_worker_ != 0) ::kill(stopped_worker_, SIGCONT);
+  }
 
   TestDaemon& daemon() { return daemon_; }
+  // The only worker makes no block from now on.
+  void StopWorker() {
+    if (stopped_worker_ == 0) stopped_worker_ = daemon_.workers().at(0);
+    EXPECT_EQ(::kill(stopped_worker_, SIGSTOP), 0);
+  }
   RawClient& NewGreedy() { return AddClient(kGreedy); }
   RawClient Client(uid_t uid) {
     return RawClient::Open(daemon_.folder(), uid == 0 ? "admin.sock" : "berthd.sock", uid);
@@ -126,6 +140,7 @@ class Node {
   RawClient& AddClient(uid_t uid) { return clients_.emplace_back(Client(uid)); }
 
   TestDaemon daemon_;
+  pid_t stopped_worker_ = 0;
   std::list<RawClient> clients_;
   std::vector<AttachSocket> sockets_;
   // Calls end before their clients.
@@ -140,6 +155,8 @@ struct Resource {
   // Requests the same for another user, or for an operator (0).
   std::function<absl::Status(Node&, uid_t)> want;
   std::string config = "";
+  // The daemon's flags.
+  std::vector<std::string> flags = {};
   // Takes as much again from the broker after; empty where the greedy user's places ended with the first broker.
   std::function<std::string(Node&)> again = nullptr;
   // Gives the other user a lease beforehand, which it still has afterwards.
@@ -175,6 +192,41 @@ absl::Status WantToWait(Node& node, uid_t uid) {
   const absl::Status status =
       client.Call(&v1::PermitService::Stub::AcquirePermit, Wait(client, absl::Milliseconds(1))).status();
   return IsRefusal(status, Reason::kWaitTimedOut) ? absl::OkStatus() : status;
+}
+
+// The device has bytes for all blocks, and the daemon does not replace the stopped worker.
+std::vector<std::string> FlagsForCreates() {
+  return {"--host-bytes=16GiB", "--device-budget=16GiB", "--call-deadline=600s"};
+}
+
+v1::AllocateBlockRequest OneBlock(RawClient& client) {
+  v1::AllocateBlockRequest request;
+  *request.mutable_request() = client.NextTag();
+  request.set_bytes(1);
+  return request;
+}
+
+std::string TakeCreates(Node& node) {
+  node.StopWorker();
+  while (node.crowd().limit().empty() && node.crowd().size() < 20'000) {
+    RawClient& client = node.NewGreedy();
+    for (int i = 0; i < kCallsPerClient; ++i) {
+      node.crowd().Start(client, "/berth.v1.MemoryService/AllocateBlock", OneBlock(client));
+    }
+    // The daemon has accepted or refused the last call of this client.
+    client.Call(&v1::PermitService::Stub::GetPool, v1::GetPoolRequest()).IgnoreError();
+  }
+  EXPECT_EQ(node.crowd().limit(), "creates_per_worker");
+  return node.crowd().limit();
+}
+
+// An accepted request waits for the stopped worker until its call ends.
+absl::Status WantABlock(Node& node, uid_t uid) {
+  RawClient client = node.Client(uid);
+  const absl::Status status =
+      client.Call(&v1::MemoryService::Stub::AllocateBlock, OneBlock(client), absl::Seconds(1)).status();
+  const bool waited = absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
+  return waited ? absl::OkStatus() : status;
 }
 
 std::string TakeSessions(Node& node) {
@@ -274,7 +326,7 @@ class HoardTest : public ::testing::TestWithParam<Resource> {};
 TEST_P(HoardTest, HoardDoesNotStopOtherUserOrOperator) {
   if (!IsRoot()) GTEST_SKIP() << "needs root: clients of several users";
   const Resource& resource = GetParam();
-  Node node(resource.config);
+  Node node(resource.config, resource.flags);
   resource.before(node);
   const auto expect_served = [&](const std::string& limit) {
     EXPECT_FALSE(limit.empty()) << "nothing was refused";
@@ -297,6 +349,11 @@ std::vector<Resource> Resources() {
       Resource{.name = "Sessions", .take = TakeSessions, .want = WantAnAnswer, .again = TakeSessions},
       Resource{.name = "Queries", .take = TakeQueries, .want = WantToQuery},
       Resource{.name = "Compiles", .take = TakeCompiles, .want = WantAModule, .again = TakeCompiles},
+      Resource{.name = "Creates",
+               .take = TakeCreates,
+               .want = WantABlock,
+               .flags = FlagsForCreates(),
+               .again = TakeCreates},
       Resource{.name = "ModuleBytes",
                .take = TakeModuleBytes,
                .want = WantAModule,

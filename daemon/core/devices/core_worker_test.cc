@@ -1,3 +1,6 @@
+#include <cstdint>
+#include <functional>
+
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
@@ -197,6 +200,133 @@ TEST(CoreWorkerTest, AllocationsWaitForRebuildUpToLimit) {
   });
   h.WorkAll();
   EXPECT_TRUE(h.StatusOf(retry).ok());
+}
+
+// A worker makes 8 blocks of users at once, and 2 of operators.
+Config FewCreates() {
+  Config config = CoreHarness::DefaultConfig();
+  for (DeviceConfig& device : config.devices) device.budget = MiB(64);
+  config.limits.creates_per_worker = 8;
+  config.limits.operator_creates_per_worker = 2;
+  return config;
+}
+
+// Requests blocks until a refusal, which must name the count, while the worker makes none. Returns how many it accepts.
+uint64_t FloodCreates(CoreHarness& h, Peer& peer) {
+  for (uint64_t accepted = 0; accepted < 100; ++accepted) {
+    const std::string before = h.Accounts();
+    const CallId call = h.Allocate(peer, MiB(2));
+    if (!h.Answered(call)) continue;
+    EXPECT_TRUE(h.Refused(call, Reason::kLimit)) << h.StatusOf(call);
+    EXPECT_EQ(h.NamedValue(call, "what"), "creates_per_worker") << h.StatusOf(call);
+    EXPECT_TRUE(GetErrorDetails(h.StatusOf(call))->retry_after.has_value());
+    EXPECT_EQ(h.Accounts(), before) << "a refusal changes nothing";
+    return accepted;
+  }
+  ADD_FAILURE() << "the creates have no bound";
+  return 100;
+}
+
+TEST(CoreWorkerTest, CreatesCountToTheirUserUntilTheyEnd) {
+  struct Row {
+    const char* name;
+    std::function<void(CoreHarness&, Peer&)> then;
+    // Number of blocks that the first user may request afterwards.
+    uint64_t free;
+  };
+  constexpr uint64_t kShare = 4;
+  const Row rows[] = {
+      {"the worker makes all", [](CoreHarness& h, Peer&) { h.WorkAll(); }, kShare},
+      // The first user has had one more than its share since the second one came.
+      {"the worker makes two",
+       [](CoreHarness& h, Peer&) {
+         h.WorkOnce();
+         h.WorkOnce();
+       },
+       1},
+      {"the worker fails to make two",
+       [](CoreHarness& h, Peer&) {
+         h.WorkOnce(Refuse(Reason::kDriver, "no"));
+         h.WorkOnce(Refuse(Reason::kDriver, "no"));
+       },
+       1},
+      {"the worker dies",
+       [](CoreHarness& h, Peer&) {
+         h.DropWorker();
+         h.RaiseWorker();
+       },
+       0},
+      {"the device stops, and serves again",
+       [](CoreHarness& h, Peer&) {
+         h.DropWorker(/*stopped=*/true);
+         h.RaiseWorker();
+       },
+       kShare},
+      {"the broker restarts", [](CoreHarness& h, Peer&) { h.Restart(); }, 0},
+      {"a request is forgotten", [](CoreHarness& h, Peer& a) { h.Forget(a, 1); }, 0},
+      {"the session ends",
+       [](CoreHarness& h, Peer& a) {
+         h.HangUp(a);
+         h.Gone(a);
+       },
+       0},
+      {"the session ends, and the worker dies",
+       [](CoreHarness& h, Peer& a) {
+         h.HangUp(a);
+         h.Gone(a);
+         h.DropWorker();
+         h.RaiseWorker();
+       },
+       3},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    CoreHarness h(FewCreates());
+    Peer a = h.Open(1000), same_user = h.Open(1000), b = h.Open(1001), op = h.Open(0, /*of_operator=*/true);
+    EXPECT_EQ(FloodCreates(h, a), kShare);
+    EXPECT_EQ(FloodCreates(h, same_user), 0u);
+    EXPECT_EQ(FloodCreates(h, b), 2u);
+    EXPECT_EQ(FloodCreates(h, op), 2u);
+    row.then(h, a);
+    EXPECT_EQ(FloodCreates(h, same_user), row.free);
+    h.WorkAll();
+    EXPECT_EQ(FloodCreates(h, same_user), kShare) << "all places are free again";
+    h.WorkAll();
+  }
+}
+
+TEST(CoreWorkerTest, EachWorkerHasItsOwnCreates) {
+  CoreHarness h(FewCreates());
+  Peer a = h.Open(1000);
+  EXPECT_EQ(FloodCreates(h, a), 4u);
+  const CallId refused = h.Allocate(a, MiB(2));
+  EXPECT_EQ(h.StatusOf(refused).message(),
+            "device 0: creates_per_worker: user 1000 has 4, share 4; all users have 4 of 8; retry once the worker has "
+            "made blocks, or use another device");
+  const CallId by_context = h.Allocate(a, {.bytes = MiB(2), .kinds = {.fd = false, .cuda_ipc = true}});
+  EXPECT_FALSE(h.Answered(by_context));
+  const CallId elsewhere = h.Allocate(a, MiB(20), 1);
+  EXPECT_FALSE(h.Answered(elsewhere));
+  // A request that lets the daemon choose passes over the busy worker, though its device has more free bytes.
+  const CallId anywhere = h.Allocate(a, {.bytes = MiB(2), .constraint = {.pick = DevicePick::kBest}});
+  EXPECT_FALSE(h.Answered(anywhere));
+  h.WorkAll();
+  EXPECT_EQ(h.Get<AllocateResult>(elsewhere).block.device, 1u);
+  EXPECT_EQ(h.Get<AllocateResult>(anywhere).block.device, 1u);
+}
+
+TEST(CoreWorkerTest, WaitingRequestsHaveTheirPlaceAmongCreates) {
+  CoreHarness h(FewCreates());
+  Peer a = h.Open(1000), b = h.Open(1001);
+  h.DropWorker();
+  EXPECT_EQ(FloodCreates(h, a), 4u);
+  EXPECT_EQ(FloodCreates(h, b), 2u);
+  h.RaiseWorker();
+  EXPECT_EQ(h.jobs.size(), 6u) << "no request that waited is refused";
+  EXPECT_EQ(FloodCreates(h, a), 0u) << "the places of those requests";
+  h.WorkAll();
+  EXPECT_EQ(h.BytesOf(0).live, MiB(12));
+  EXPECT_EQ(FloodCreates(h, a), 4u);
 }
 
 TEST(CoreWorkerTest, WarmBlocksAreServedWhileRebuilding) {

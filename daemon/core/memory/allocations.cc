@@ -42,6 +42,8 @@ void Allocations::Allocate(StepContext& step, CallId call, const Caller& caller,
   const absl::Status limits = MayQueue(admitted->channel, admitted->session);
   if (!limits.ok()) return refuse(limits);
   const uint32_t ordinal = device.config.ordinal;
+  const absl::Status creates = CheckCreates(admitted->session, ordinal, WorkerKindOf(*kind));
+  if (!creates.ok()) return refuse(creates);
   if (request.reservation) {
     const absl::Status drawn = core_.reservations.Draw(admitted->session.id, request.reservation, ordinal, *bytes);
     if (!drawn.ok()) return refuse(drawn);
@@ -73,6 +75,7 @@ absl::StatusOr<Device*> Allocations::PickDevice(StepContext& step, const Allocat
     const absl::StatusOr<ExportKind> kind = core_.workers.ChooseKind(device, request.kinds);
     if (!kind.ok() || !device.worker(WorkerKindOf(*kind)).in_service()) continue;
     if (!core_.workers.CheckHold(step, device, WorkerKindOf(*kind), session.tenant).ok()) continue;
+    if (!CheckCreates(session, ordinal, WorkerKindOf(*kind)).ok()) continue;
     const Waiting waiting{
         .session = session.id, .tenant = session.tenant, .asks = {{.device = ordinal, .bytes = bytes}}, .kind = *kind};
     if (core_.byte_queue.Assess(waiting, {}).kind > Shortage::Kind::kComing) continue;
@@ -103,6 +106,12 @@ absl::Status Allocations::MayQueue(const Channel& channel, const Session& sessio
   BERTH_RETURN_IF_ERROR(CheckBlockQuota(
       account, core_.blocks.table().CountOf(account) + core_.byte_queue.table().CountBlocksFor(account)));
   return core_.blocks.MayImport(channel);
+}
+
+absl::Status Allocations::CheckCreates(const Session& session, uint32_t device, WorkerKind worker_kind) const {
+  SharedCount creates = core_.blocks.table().CreatesOf(device, worker_kind);
+  core_.byte_queue.table().CountCreates(device, worker_kind, &creates);
+  return creates.Check(session.claimant());
 }
 
 absl::Status Allocations::CheckBlockQuota(const Account& account, uint64_t own) const {

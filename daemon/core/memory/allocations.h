@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "daemon/base/worker_kind.h"
 #include "daemon/core/devices/device_state.h"
 #include "daemon/core/memory/block_table.h"
 #include "daemon/core/memory/byte_wait_queue.h"
@@ -55,6 +56,9 @@ class Allocations {
   absl::StatusOr<Device*> PickDevice(StepContext& step, const AllocateRequest& request, const Session& session);
   // Errors: LIMIT.
   absl::Status MayQueue(const Channel& channel, const Session& session) const;
+  // Checks that the device's worker may be given one more block to make for the session. A request that waits has its
+  // place already, and its block is made without another check. Errors: LIMIT.
+  absl::Status CheckCreates(const Session& session, uint32_t device, WorkerKind worker_kind) const;
   // Assigns the block to the request.
   void Assign(StepContext& step, Block& block, const Waiting& waiting);
   // A block of that size was taken: schedules a refill of the warm cache, now or after a delay.

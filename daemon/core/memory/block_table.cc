@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/core/memory/warm_block_cache.h"
 #include "daemon/core/types/invariant.h"
 
@@ -42,14 +43,47 @@ void BlockTable::Erase(Block& block) {
   entries_.erase(block.generation);
 }
 
+void BlockTable::SetPhase(Block& block, BlockPhase phase) {
+  if (IsCreate(block)) GiveCreate(block);
+  block.phase = phase;
+  if (IsCreate(block)) TakeCreate(block, &creates_);
+}
+
 void BlockTable::CountIn(const Block& block) {
   Count(block.tenant, 1, &by_account_);
   places_.Take(block.claimant());
+  if (IsCreate(block)) TakeCreate(block, &creates_);
 }
 
 void BlockTable::CountOut(const Block& block) {
   Count(block.tenant, -1, &by_account_);
   places_.Give(block.claimant());
+  if (IsCreate(block)) GiveCreate(block);
+}
+
+SharedCount BlockTable::NewCreates(uint32_t device, WorkerKind worker_kind) const {
+  return SharedCount("creates_per_worker", limits_.creates, limits_.operator_creates,
+                     absl::StrCat("device ", device, worker_kind == WorkerKind::kContext ? ": context worker" : ""),
+                     "retry once the worker has made blocks, or use another device");
+}
+
+void BlockTable::TakeCreate(const Block& block, Creates* creates) const {
+  const std::pair worker(block.device, block.worker_kind());
+  auto found = creates->find(worker);
+  if (found == creates->end()) found = creates->emplace(worker, NewCreates(worker.first, worker.second)).first;
+  found->second.Take(block.claimant());
+}
+
+void BlockTable::GiveCreate(const Block& block) {
+  const auto found = creates_.find({block.device, block.worker_kind()});
+  BERTH_INVARIANT(found != creates_.end());
+  found->second.Give(block.claimant());
+}
+
+SharedCount BlockTable::CreatesOf(uint32_t device, WorkerKind worker_kind) const {
+  const auto found = creates_.find({device, worker_kind});
+  if (found == creates_.end()) return NewCreates(device, worker_kind);
+  return found->second;
 }
 
 void BlockTable::Count(const Account& account, int64_t change, Counts* counts) {
@@ -284,11 +318,13 @@ absl::Status BlockTable::CheckInvariants() const {
   Counts names_by_account;
   SharedCount places("blocks", SharedCount::kUnlimited, SharedCount::kUnlimited);
   SharedCount imports_of_users = places, grants_of_users = places;
+  Creates creates;
   for (const auto& [generation, block] : entries_) {
     if (block.owned()) {
       ++by_account[block.tenant];
       places.Take(block.claimant());
     }
+    if (IsCreate(block)) TakeCreate(block, &creates);
     const auto by_id = by_id_.find(block.id);
     if (by_id == by_id_.end() || by_id->second != &block)
       return absl::InternalError("a block is not found by its id");
@@ -339,6 +375,9 @@ absl::Status BlockTable::CheckInvariants() const {
   if (by_account != by_account_ || names_by_account != names_by_account_ || !(places == places_)) {
     return absl::InternalError("accounts' blocks are miscounted");
   }
+  Creates ours = creates_;
+  std::erase_if(ours, [&](const auto& of) { return of.second == NewCreates(of.first.first, of.first.second); });
+  if (!(creates == ours)) return absl::InternalError("the blocks that workers make are miscounted");
   if (published != published_ || names != by_name_.size())
     return absl::InternalError("published blocks are miscounted");
   if (unowned != unowned_ || by_id_.size() != entries_.size() ||

@@ -18,6 +18,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "daemon/base/worker_kind.h"
 #include "daemon/core/requests/request_memory.h"
 #include "daemon/core/types/block_phase.h"
 #include "daemon/core/types/block_types.h"
@@ -132,11 +133,15 @@ class BlockTable {
     uint64_t grants = SharedCount::kUnlimited;
     uint64_t operator_blocks = SharedCount::kUnlimited;
     uint64_t operator_imports = SharedCount::kUnlimited;
+    // Limits of each worker.
+    uint64_t creates = SharedCount::kUnlimited;
+    uint64_t operator_creates = SharedCount::kUnlimited;
   };
 
   // Records changes of blocks, imports and counters in `journal`.
   BlockTable(Journal* journal, const Limits& limits)
       : journal_(*journal),
+        limits_(limits),
         places_("blocks", limits.blocks, limits.operator_blocks),
         imports_("imports", limits.imports, limits.operator_imports),
         grants_("grants", limits.grants, 0) {}
@@ -146,6 +151,7 @@ class BlockTable {
   // are excepted: only the table changes them.
   Block& Add(BlockId id, uint32_t device, Bytes bytes, BlockPhase phase);
   void Erase(Block& block);
+  void SetPhase(Block& block, BlockPhase phase);
   // Returns null for an unknown id.
   Block* Find(BlockId id);
   const Block* Find(BlockId id) const;
@@ -196,6 +202,9 @@ class BlockTable {
   const SharedCount& imports() const { return imports_; }
   // Each grant counts to its block's owner.
   const SharedCount& grants() const { return grants_; }
+  // Counts the blocks with an owner that the device's worker makes or is to make, also if no request wants them any
+  // more.
+  SharedCount CreatesOf(uint32_t device, WorkerKind worker_kind) const;
   // Counts the account's blocks in places().
   uint64_t CountOf(const Account& account) const { return CountIn(by_account_, account); }
   uint64_t size() const { return entries_.size(); }
@@ -215,7 +224,13 @@ class BlockTable {
   void CountOut(const Block& block);
   // Counts of accounts that have any.
   using Counts = absl::flat_hash_map<Account, uint64_t>;
+  // By worker; may contain workers with a count of 0.
+  using Creates = std::map<std::pair<uint32_t, WorkerKind>, SharedCount>;
 
+  static bool IsCreate(const Block& block) { return block.owned() && InTheMaking(block.phase); }
+  SharedCount NewCreates(uint32_t device, WorkerKind worker_kind) const;
+  void TakeCreate(const Block& block, Creates* creates) const;
+  void GiveCreate(const Block& block);
   static void Count(const Account& account, int64_t change, Counts* counts);
   static uint64_t CountIn(const Counts& counts, const Account& account);
   void Mark(const Block& block) { journal_.Touch(RecordKind::kBlock, block.id.value()); }
@@ -224,6 +239,7 @@ class BlockTable {
   }
 
   Journal& journal_;
+  const Limits limits_;
   Counters last_;
   uint64_t unowned_ = 0;
   uint64_t published_ = 0;
@@ -238,6 +254,7 @@ class BlockTable {
   SharedCount places_;
   SharedCount imports_;
   SharedCount grants_;
+  Creates creates_;
   std::map<std::pair<Tenant, std::string>, Block*> by_name_;
   Counts names_by_account_;
   absl::flat_hash_map<ImportId, Block*> by_import_;

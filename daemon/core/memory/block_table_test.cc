@@ -1,5 +1,8 @@
 #include "daemon/core/memory/block_table.h"
 
+#include <cstdint>
+#include <utility>
+
 #include "gtest/gtest.h"
 
 namespace berth::core {
@@ -34,6 +37,56 @@ TEST(BlockTableTest, BlocksAreFoundByOwnerUntilReleased) {
   EXPECT_TRUE(table.CheckInvariants().ok());
   table.Erase(a);
   EXPECT_EQ(table.OwnedBy(SessionId(5)), std::vector<Block*>{&b});
+  EXPECT_TRUE(table.CheckInvariants().ok());
+}
+
+TEST(BlockTableTest, CreatesCountToTheirUserUntilTheyEnd) {
+  Journal journal;
+  BlockTable table(&journal);
+  const auto creates = [&](uint32_t device) { return table.CreatesOf(device, WorkerKind::kMain).CountOf(1); };
+  Block& made = table.Add(BlockId(1), 0, Bytes(4), BlockPhase::kReserved);
+  Block& left = table.Add(BlockId(2), 0, Bytes(4), BlockPhase::kReserved);
+  Block& warming = table.Add(BlockId(3), 0, Bytes(4), BlockPhase::kWarming);
+  Block& elsewhere = table.Add(BlockId(4), 1, Bytes(4), BlockPhase::kReserved);
+  Block& of_context = table.Add(BlockId(5), 0, Bytes(4), BlockPhase::kReserved);
+  of_context.export_kind = ExportKind::kCudaIpc;
+  EXPECT_EQ(creates(0), 0u) << "the daemon's own";
+  for (Block* const block : {&made, &left, &elsewhere, &of_context}) {
+    table.SetOwner(*block, SessionId(5), {.uid = 1}, "");
+  }
+  EXPECT_EQ(creates(0), 2u);
+  EXPECT_EQ(creates(1), 1u);
+  EXPECT_EQ(table.CreatesOf(0, WorkerKind::kContext).CountOf(1), 1u);
+  table.SetPhase(warming, BlockPhase::kReserved);
+  table.SetOwner(warming, SessionId(5), {.uid = 1}, "");
+  EXPECT_EQ(creates(0), 3u);
+  table.SetPhase(made, BlockPhase::kLive);
+  table.SetPhase(left, BlockPhase::kAbandoned);
+  EXPECT_EQ(creates(0), 2u) << "the worker still makes the abandoned block";
+  EXPECT_TRUE(table.CheckInvariants().ok());
+  table.SetPhase(left, BlockPhase::kRetired);
+  table.Erase(warming);
+  EXPECT_EQ(creates(0), 0u);
+  EXPECT_TRUE(table.CheckInvariants().ok());
+  left.phase = BlockPhase::kAbandoned;
+  EXPECT_FALSE(table.CheckInvariants().ok());
+}
+
+TEST(BlockTableTest, RestoredCreatesAreCounted) {
+  Journal journal;
+  BlockTable table(&journal);
+  table.Restore(BlockTable::Counters{.generation = 3});
+  uint64_t generation = 0;
+  for (const BlockPhase phase : {BlockPhase::kReserved, BlockPhase::kAbandoned, BlockPhase::kLive}) {
+    Block block;
+    block.id = BlockId(++generation);
+    block.generation = generation;
+    block.phase = phase;
+    block.owner = SessionId(5);
+    block.tenant = {.uid = 1};
+    ASSERT_NE(table.Restore(std::move(block)), nullptr);
+  }
+  EXPECT_EQ(table.CreatesOf(0, WorkerKind::kMain).CountOf(1), 2u);
   EXPECT_TRUE(table.CheckInvariants().ok());
 }
 

@@ -54,7 +54,9 @@ Blocks::Blocks(Managers& core)
                               .imports = core.config.limits.imports,
                               .grants = core.config.limits.grants,
                               .operator_blocks = core.config.limits.operator_blocks,
-                              .operator_imports = core.config.limits.operator_imports}) {}
+                              .operator_imports = core.config.limits.operator_imports,
+                              .creates = core.config.limits.creates_per_worker,
+                              .operator_creates = core.config.limits.operator_creates_per_worker}) {}
 
 void Blocks::Free(StepContext& step, CallId call, const Caller& caller, const RequestTag& tag,
                   const FreeRequest& request) {
@@ -141,7 +143,7 @@ void Blocks::Apply(StepContext& step, Block& block, BlockEvent event) {
   } else {
     device.warm.Remove(block.bytes, block.generation, block.id);
   }
-  block.phase = *next;
+  blocks_.SetPhase(block, *next);
   if (*next == BlockPhase::kRetired) core_.workers.AskRelease(step, block);
   if (*next != BlockPhase::kGone) return;
   step.MarkCapacityChanged();

@@ -241,6 +241,7 @@ void ByteWaitQueue::Count(const Waiting& waiting, Counts* counts, SharedCount* b
   } else {
     ++counts->blocks_of[waiting.tenant.account()];
     blocks->Take(waiting.claimant());
+    counts->creates.try_emplace(WorkerOf(waiting), NewCreates()).first->second.Take(waiting.claimant());
   }
   if (waiting.patient) counts->deadlines.emplace(waiting.deadline, waiting.number);
   if (waiting.reserved_since.has_value()) counts->reserves.emplace(*waiting.reserved_since, waiting.number);
@@ -261,6 +262,7 @@ void ByteWaitQueue::Discount(const Waiting& waiting) {
   } else {
     less(counts_.blocks_of, waiting.tenant.account());
     blocks_.Give(waiting.claimant());
+    counts_.creates.at(WorkerOf(waiting)).Give(waiting.claimant());
   }
   counts_.deadlines.erase({waiting.deadline, waiting.number});
 }
@@ -284,6 +286,11 @@ absl::Status ByteWaitQueue::CheckPlace(uint32_t device, const Claimant& claimant
 uint64_t ByteWaitQueue::CountBlocksFor(const Account& account) const {
   const auto found = counts_.blocks_of.find(account);
   return found == counts_.blocks_of.end() ? 0 : found->second;
+}
+
+void ByteWaitQueue::CountCreates(uint32_t device, WorkerKind worker_kind, SharedCount* creates) const {
+  const auto found = counts_.creates.find({device, worker_kind});
+  if (found != counts_.creates.end()) creates->Take(found->second);
 }
 
 uint64_t ByteWaitQueue::CountReservationsFor(SessionId session) const {
@@ -314,6 +321,7 @@ absl::Status ByteWaitQueue::CheckInvariants() const {
   Counts ours = counts_;
   std::erase_if(ours.by_worker_kind, [](const auto& of) { return of.second.empty(); });
   std::erase_if(ours.places, [&](const auto& of) { return of.second == NewPlaces(of.first); });
+  std::erase_if(ours.creates, [](const auto& of) { return of.second == NewCreates(); });
   if (!(ours == counts) || !(blocks == blocks_)) {
     return absl::InternalError("the requests that wait for bytes are miscounted");
   }

@@ -164,6 +164,8 @@ class ByteWaitQueue {
   // Counts of the requests for a block: of all accounts, and of one account.
   const SharedCount& blocks() const { return blocks_; }
   uint64_t CountBlocksFor(const Account& account) const;
+  // Adds the requests for a block of that worker.
+  void CountCreates(uint32_t device, WorkerKind worker_kind, SharedCount* creates) const;
   // Returns the number of the session's reservation requests.
   uint64_t CountReservationsFor(SessionId session) const;
 
@@ -191,6 +193,8 @@ class ByteWaitQueue {
   struct Counts {
     std::map<uint32_t, SharedCount> places;
     std::map<std::pair<uint32_t, WorkerKind>, std::set<uint64_t>> by_worker_kind;
+    // Requests for a block, by worker.
+    std::map<std::pair<uint32_t, WorkerKind>, SharedCount> creates;
     absl::flat_hash_map<Account, uint64_t> blocks_of;
     absl::flat_hash_map<SessionId, uint64_t> reservations_of;
     std::set<std::pair<absl::Time, uint64_t>> deadlines;
@@ -200,6 +204,11 @@ class ByteWaitQueue {
   };
 
   SharedCount NewPlaces(uint32_t device) const;
+  static SharedCount NewCreates() { return {"creates", SharedCount::kUnlimited, SharedCount::kUnlimited}; }
+  // Requires: the request is for a block.
+  static std::pair<uint32_t, WorkerKind> WorkerOf(const Waiting& waiting) {
+    return {waiting.asks.front().device, WorkerKindOf(waiting.kind)};
+  }
   Waiting& Insert(Waiting waiting);
   // Adds the entry to the counts; Discount() removes it.
   void Count(const Waiting& waiting, Counts* counts, SharedCount* blocks) const;

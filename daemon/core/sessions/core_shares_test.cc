@@ -75,6 +75,9 @@ absl::Status AllocateOne(CoreHarness& h, Member& member) {
   return OutcomeOf(h, call);
 }
 
+// The worker makes no block meanwhile.
+absl::Status CreateOne(CoreHarness& h, Member& member) { return OutcomeOf(h, h.Allocate(member.peer, MiB(2))); }
+
 absl::Status WaitForBytes(CoreHarness& h, Member& member) {
   return OutcomeOf(h, h.Allocate(member.peer, AllocateRequest{.bytes = MiB(64), .wait = true}));
 }
@@ -145,6 +148,14 @@ std::vector<Shared> Counts() {
              limits->operator_blocks = kReserve;
            },
        .take = AllocateOne},
+      {.name = "Creates",
+       .what = "creates_per_worker",
+       .bound =
+           [](Limits* limits) {
+             limits->creates_per_worker = kAll;
+             limits->operator_creates_per_worker = kReserve;
+           },
+       .take = CreateOne},
       {.name = "WaitersForBytes",
        .what = "waiting_allocations_per_device",
        .bound =

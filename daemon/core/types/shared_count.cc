@@ -34,14 +34,15 @@ absl::Status SharedCount::CheckWith(const Claimant& claimant, uint64_t has, uint
   const uint64_t share = claimant.of_operator ? reserve_ : ShareOf(claimant.user);
   if (has <= share && more <= share - has) return absl::OkStatus();
   const std::string prefix = where_.empty() ? "" : absl::StrCat(where_, ": ");
+  const std::string suffix = way_out_.empty() ? "" : absl::StrCat("; ", way_out_);
   if (claimant.of_operator) {
     return RefuseWithRetry(Reason::kLimit, kRetry,
-                           absl::StrCat(prefix, "{what}: operators have {current}, limit {limit}"),
+                           absl::StrCat(prefix, "{what}: operators have {current}, limit {limit}", suffix),
                            {{"what", what_}, {"current", has}, {"limit", share}});
   }
   return RefuseWithRetry(
       Reason::kLimit, kRetry,
-      absl::StrCat(prefix, "{what}: user {user} has {current}, share {limit}; all users have {all} of {total}"),
+      absl::StrCat(prefix, "{what}: user {user} has {current}, share {limit}; all users have {all} of {total}", suffix),
       {{"what", what_},
        {"user", claimant.user},
        {"current", has},

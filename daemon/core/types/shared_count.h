@@ -27,9 +27,14 @@ class SharedCount {
   static constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
   // `what` names the count in refusals. `where` names the object that it belongs to ("permit pool x"); empty for the
-  // node. All users together may have `limit`, all operators together `reserve` more.
-  SharedCount(std::string what, uint64_t limit, uint64_t reserve, std::string where = "")
-      : what_(std::move(what)), where_(std::move(where)), limit_(limit), reserve_(reserve) {}
+  // node. All users together may have `limit`, all operators together `reserve` more. `way_out` ends a refusal with the
+  // caller's next step; empty for none.
+  SharedCount(std::string what, uint64_t limit, uint64_t reserve, std::string where = "", std::string way_out = "")
+      : what_(std::move(what)),
+        where_(std::move(where)),
+        way_out_(std::move(way_out)),
+        limit_(limit),
+        reserve_(reserve) {}
 
   // Checks that the claimant may take `more`. Errors: LIMIT, with the values "what", "user", "current", "limit" (the
   // share).
@@ -61,6 +66,7 @@ class SharedCount {
 
   const std::string what_;
   const std::string where_;
+  const std::string way_out_;
   const uint64_t limit_;
   const uint64_t reserve_;
   uint64_t of_operators_ = 0;

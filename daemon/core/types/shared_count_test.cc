@@ -77,6 +77,16 @@ TEST(SharedCountTest, RefusalNamesUserCountAndShare) {
   EXPECT_EQ(NamedValueOf(refused, "limit"), "2");
 }
 
+TEST(SharedCountTest, RefusalEndsWithWayOut) {
+  SharedCount count("creates_per_worker", 2, 1, "device 0", "use another device");
+  TakeAll(count, kA);
+  TakeAll(count, kOperator);
+  EXPECT_EQ(count.Check(kA).message(),
+            "device 0: creates_per_worker: user 1000 has 1, share 1; all users have 1 of 2; use another device");
+  EXPECT_EQ(count.Check(kOperator).message(),
+            "device 0: creates_per_worker: operators have 1, limit 1; use another device");
+}
+
 TEST(SharedCountTest, TakenPlacesAreJudgedUnchanged) {
   SharedCount count("places", 4, 0);
   count.Take(kA, 2);

@@ -7,17 +7,12 @@
 #include <span>
 #include <utility>
 
-#include <berth/error.h>
-
 #include "common/os/fd_passing.h"
 #include "common/status_macros.h"
 #include "daemon/device/worker/worker_wire.h"
 
 namespace berth {
 namespace {
-
-// A worker with so many requests waiting makes progress within seconds, or is replaced.
-constexpr absl::Duration kRetry = absl::Seconds(1);
 
 template <typename T>
 std::string BytesOf(const T& message) {
@@ -90,12 +85,6 @@ absl::Status WorkerChannel::SendOrQueue(std::string bytes, int fd) {
     const bool waits = IsWouldBlock(sent) || (absl::IsResourceExhausted(sent) && fd < 0 && !is_create);
     if (!waits) return sent;
     if (IsHungUp(socket_.get())) return WorkerIsGone();
-  }
-  if (is_create && outbox_.size() >= kMaxWaitingCreates) {
-    return RefuseWithRetry(Reason::kLimit, kRetry, "{what}: {current}, limit {limit}",
-                           {{"what", "requests waiting for the device's worker"},
-                            {"current", outbox_.size()},
-                            {"limit", kMaxWaitingCreates}});
   }
   UniqueFd copy;
   if (fd >= 0) {

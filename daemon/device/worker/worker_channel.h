@@ -8,7 +8,6 @@
 #ifndef DAEMON_DEVICE_WORKER_WORKER_CHANNEL_H_
 #define DAEMON_DEVICE_WORKER_WORKER_CHANNEL_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -57,20 +56,18 @@ struct BegunWorker {
 using WorkerReply = std::variant<CreatedBlock, ReleasedBlock, RetainedBlock, BegunWorker>;
 
 // WorkerChannel is thread-safe; Read() has one caller at a time. No method blocks: messages that find no space in the
-// socket wait in an outbox until Flush().
+// socket wait in an outbox until Flush(). The outbox has no limit of its own: the core bounds the creates
+// (Limits::creates_per_worker) and the blocks.
 class WorkerChannel {
  public:
-  // Limit of creates in the outbox: a worker with so many waiting is stuck in its driver.
-  static constexpr size_t kMaxWaitingCreates = 1024;
-
   // Takes over `socket`, which came with WorkerUp or a given kWorker key.
   explicit WorkerChannel(UniqueFd socket);
   WorkerChannel(const WorkerChannel&) = delete;
   WorkerChannel& operator=(const WorkerChannel&) = delete;
 
-  // Errors of the four Send methods: kUnavailable if the worker has ended; LIMIT if the outbox is full (SendCreate);
-  // kResourceExhausted if no fd is left for a duplicate (SendHold), or if the kernel takes no message with an fd
-  // (SendHold) or a new request (SendCreate) for now. Retry a SendHold later.
+  // Errors of the four Send methods: kUnavailable if the worker has ended; kResourceExhausted if no fd is left for a
+  // duplicate (SendHold), or if the kernel takes no message with an fd (SendHold) or no new request (SendCreate) for
+  // now. Retry a SendHold later.
 
   // Makes the worker close the fds that an earlier broker left with it, and report when it has answered all earlier
   // requests. Must be sent before any other message, with an epoch that no other broker uses with this worker.
