@@ -21,4 +21,14 @@ int PatienceFactor() {
 #endif
 }
 
+int TestMilliseconds([[maybe_unused]] const char* variable) {
+#ifdef NDEBUG
+  return 0;
+#else
+  const char* const text = ::getenv(variable);
+  int set = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &set) ? std::max(set, 0) : 0;
+#endif
+}
+
 }  // namespace berth

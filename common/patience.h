@@ -7,6 +7,8 @@
 #ifndef COMMON_PATIENCE_H_
 #define COMMON_PATIENCE_H_
 
+#include "absl/time/time.h"
+
 namespace berth {
 
 // Returns the factor that BERTH_TEST_PATIENCE sets, at most 1,000; 1 where it is unset or no whole number. Read once in
@@ -17,6 +19,16 @@ int PatienceFactor();
 template <typename Duration>
 Duration Patient(Duration bound) {
   return bound * PatienceFactor();
+}
+
+// Returns the number of milliseconds that the environment variable sets; 0 where it is unset or no whole number. A build
+// with NDEBUG never reads it and returns 0.
+int TestMilliseconds(const char* variable);
+
+// Returns Patient(bound), or the time that a test sets because it waits for this one bound.
+inline absl::Duration PatientUnless(const char* variable, absl::Duration bound) {
+  const int set = TestMilliseconds(variable);
+  return set > 0 ? absl::Milliseconds(set) : Patient(bound);
 }
 
 }  // namespace berth

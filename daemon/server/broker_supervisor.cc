@@ -80,7 +80,11 @@ void BrokerProcess::OnSupervisorEvent() {
 }
 
 void BrokerProcess::EndExecuted() {
-  fd_store_->EndExecuted();
+  if (fd_store_->EndExecuted()) {
+    spdlog::warn("the new program left a request to stop unread; the next supervisor gets it");
+    // Repeated to the next supervisor.
+    fd_store_->SendCommand(/*device=*/0, WorkerKind::kMain, WorkerCommand::kStop, "");
+  }
   // Reads the end of the socket.
   OnSupervisorEvent();
 }

@@ -1,15 +1,12 @@
 #include "daemon/server/upgrade_watch.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
-#include <cstdint>
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/os/os_error.h"
 #include "common/patience.h"
@@ -22,20 +19,10 @@ namespace {
 // From the announcement until the new program has taken over. Includes the start of that program.
 constexpr absl::Duration kTakeOverLimit = absl::Seconds(10);
 
-// Returns the limit. A test sets another one, in milliseconds, which a build with NDEBUG never reads.
-absl::Duration TakeOverLimit() {
-#ifndef NDEBUG
-  const char* const text = ::getenv("BERTH_TEST_TAKE_OVER_MS");
-  uint32_t set = 0;
-  if (text != nullptr && absl::SimpleAtoi(text, &set) && set > 0) return absl::Milliseconds(set);
-#endif
-  return Patient(kTakeOverLimit);
-}
-
 }  // namespace
 
 UpgradeWatch::UpgradeWatch(EventLoop* loop, const StatePageLayout* page, std::function<void()> end_executed)
-    : loop_(loop), page_(page), end_executed_(std::move(end_executed)), limit_(TakeOverLimit()) {}
+    : loop_(loop), page_(page), end_executed_(std::move(end_executed)), limit_(PatientUnless("BERTH_TEST_TAKE_OVER_MS", kTakeOverLimit)) {}
 
 void UpgradeWatch::Forget() {
   MutexLock lock(&mu_);

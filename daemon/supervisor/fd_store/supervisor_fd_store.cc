@@ -10,16 +10,23 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <berth/error.h>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/os/fd_passing.h"
 #include "common/os/os_error.h"
+#include "common/os/proc_file.h"
+#include "common/os/process.h"
 #include "common/status_macros.h"
 #include "daemon/base/struct_message.h"
 
@@ -41,6 +48,19 @@ constexpr int kMaxReplacements = 3;
 constexpr auto kSendLimit = std::chrono::seconds(1);
 // For the end of a process after SIGKILL. A process that is stuck in the kernel ends later, and runs no program before.
 constexpr int kKillLimitMs = 500;
+
+// Returns whether SIGTERM or SIGINT is pending for the process, which inherits the mask by which the supervisor blocks
+// them. False for a process that has ended.
+bool HasPendingStop(int pidfd) {
+  const absl::StatusOr<std::string> status = ReadProcFile(absl::StrCat("/proc/", PidOfPidfd(pidfd), "/status"));
+  for (absl::string_view line : absl::StrSplit(status.ok() ? *status : "", '\n')) {
+    uint64_t pending = 0;
+    if (!absl::ConsumePrefix(&line, "ShdPnd:\t") || !absl::SimpleHexAtoi(line, &pending)) continue;
+    const auto has = [pending](int signal) { return (pending >> (signal - 1) & 1) != 0; };
+    return has(SIGTERM) || has(SIGINT);
+  }
+  return false;
+}
 
 absl::Status Broken(absl::string_view what) {
   return absl::InternalError(absl::StrCat("the supervisor sent ", what));
@@ -89,7 +109,7 @@ absl::Status AwaitRequest(int socket) {
   return Broken("another message than the request for the handover");
 }
 
-bool IsGone(int socket) {
+bool HasHungUp(int socket) {
   pollfd entry = {.fd = socket, .events = 0, .revents = 0};
   return ::poll(&entry, 1, 0) == 1 && (entry.revents & POLLHUP) != 0;
 }
@@ -209,12 +229,14 @@ void SupervisorFdStore::KillExecutedLocked() {
   ::poll(&entry, 1, kKillLimitMs);
 }
 
-void SupervisorFdStore::EndExecuted() {
+bool SupervisorFdStore::EndExecuted() {
   MutexLock lock(&mu_);
-  if (!executed_) return;
+  if (!executed_) return false;
+  const bool stops = HasPendingStop(executed_.get());
   KillExecutedLocked();
   // The program's own children may have the other end of the socket.
   ::shutdown(socket_.get(), SHUT_RDWR);
+  return stops;
 }
 
 absl::Status SupervisorFdStore::SucceedLocked() {
@@ -239,7 +261,7 @@ absl::Status SupervisorFdStore::SucceedLocked() {
 
 absl::Status SupervisorFdStore::Succeed() {
   MutexLock lock(&mu_);
-  return IsGone(socket_.get()) ? SucceedLocked() : absl::OkStatus();
+  return HasHungUp(socket_.get()) ? SucceedLocked() : absl::OkStatus();
 }
 
 absl::Status SupervisorFdStore::HandOver() {
@@ -280,7 +302,7 @@ absl::Status SupervisorFdStore::Put(Key key, int fd, FdOwner owner) {
   }
   // A new supervisor gets this fd with all others: already, or from SucceedLocked() here.
   if (absl::IsUnavailable(sent)) {
-    if (!IsGone(socket_.get())) {
+    if (!HasHungUp(socket_.get())) {
       if (dropping) QueueDropLocked(key);
       return absl::OkStatus();
     }

@@ -134,7 +134,8 @@ class SupervisorFdStore {
   absl::Status Succeed() ABSL_LOCKS_EXCLUDED(mu_);
   // Kills the process in which the supervisor executes another program (ExecAnnounced), and hangs up on those to which
   // it passed its socket: Succeed() then replaces it. Does nothing if another supervisor has replaced it already.
-  void EndExecuted() ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns whether the process left a request to stop the daemon pending, which the next supervisor does not get.
+  bool EndExecuted() ABSL_LOCKS_EXCLUDED(mu_);
   // Gives everything to the program that requested it; on failure continues as Succeed(). Errors: as Succeed().
   absl::Status HandOver() ABSL_LOCKS_EXCLUDED(mu_);
 

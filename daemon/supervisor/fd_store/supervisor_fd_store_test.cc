@@ -426,14 +426,37 @@ TEST_F(SupervisorFdStoreTest, ExecutedProgramIsEnded) {
   fd_store::SetReason("no such file", failed.why);
   Send(failed);
   EXPECT_EQ(std::get<ExecFailed>(*fd_store.ReadNotice()).why, "no such file");
-  fd_store.EndExecuted();
+  EXPECT_FALSE(fd_store.EndExecuted());
   EXPECT_FALSE(is_gone());
   EXPECT_TRUE(IsWouldBlock(fd_store.ReadNotice().status()));
   announce();
-  fd_store.EndExecuted();
+  EXPECT_FALSE(fd_store.EndExecuted());
   EXPECT_TRUE(is_gone());
   // This process has the other end, as a child of the program may have.
   EXPECT_TRUE(IsEndOfStream(fd_store.ReadNotice().status()));
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+// The program inherits the supervisor's mask, and does not read the signal.
+TEST_F(SupervisorFdStoreTest, PendingStopOfExecutedProgramIsReported) {
+  SupervisorFdStore& fd_store = Start();
+  sigset_t blocked, before;
+  ::sigemptyset(&blocked);
+  ::sigaddset(&blocked, SIGTERM);
+  ASSERT_EQ(::pthread_sigmask(SIG_BLOCK, &blocked, &before), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (true) ::pause();
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ASSERT_GE(child, 0);
+  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  link_->Queue(fd_store::Signal{.kind = MessageKind::kExec}, *DuplicateFd(process.get()));
+  link_->Flush(held_);
+  EXPECT_TRUE(std::get<ExecAnnounced>(*fd_store.ReadNotice()).process);
+  ASSERT_EQ(::kill(child, SIGTERM), 0);
+  EXPECT_TRUE(fd_store.EndExecuted());
   EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
