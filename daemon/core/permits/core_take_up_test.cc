@@ -153,6 +153,60 @@ TEST_F(CoreTakeUpTest, WaiterThatOwesItsPageGetsTheIdleUnitByItsNextCall) {
   EXPECT_EQ(h_.Pool().granted_total, 2u);
 }
 
+TEST_F(CoreTakeUpTest, GangOrPlanThatOwesItsPageMustCallAgain) {
+  for (const bool plan : {false, true}) {
+    SCOPED_TRACE(plan);
+    Peer a = Open(), b = Open(), c = OpenWithPage();
+    const AcquireResult held = h_.MustAcquire(a, Ask("a"));
+    const auto ask = [&](const RequestTag& tag) {
+      return h_.Ask([&](Core& core, CallId call, Effects* effects) {
+        if (plan) {
+          core.MakePlan(h_.now, call, b.caller(), tag, {.units = 4, .max_devices = 1, .pool = "gpu-tests"}, effects);
+        } else {
+          core.AcquireGang(h_.now, call, b.caller(), tag,
+                           {.members = {{.pool = "gpu-tests"}, {.pool = "wide"}}, .holder_key = "gang"}, effects);
+        }
+      });
+    };
+    const CallId first = ask(b.Next());
+    EXPECT_FALSE(h_.Answered(first));
+    const CallId next = h_.Acquire(c, Ask("c"));
+    Pass(absl::Milliseconds(1));
+    h_.Release(a, held.acquisition);
+    EXPECT_TRUE(h_.Refused(first, Reason::kProcessStopped));
+    ASSERT_TRUE(Granted(next)) << "the unit is not lost meanwhile";
+    EXPECT_EQ(Take(c), Taking::kTaken);
+    EXPECT_EQ(h_.Pool("wide").out, 0u);
+    EXPECT_TRUE(h_.core->ListPlans(h_.Admin()).empty());
+    // A call after the refusal is proof enough.
+    const CallId again = ask(b.Again());
+    EXPECT_FALSE(h_.Answered(again));
+    Pass(absl::Milliseconds(1));
+    h_.Release(c, h_.Get<AcquireResult>(next).acquisition);
+    EXPECT_TRUE(Granted(again));
+    EXPECT_EQ(Take(b), Taking::kNotOffered);
+    EXPECT_EQ(h_.Pool().out, 1u);
+    h_.HangUp(b);
+    h_.Gone(b);
+    ASSERT_EQ(h_.Pool().out, 0u);
+  }
+}
+
+TEST_F(CoreTakeUpTest, GangOfProcessThatTakesNothingUpIsWithheld) {
+  SetCap(100);
+  Peer a = OpenWithPage();
+  for (size_t i = 0; i < TakeUpWords::kWords; ++i) EXPECT_TRUE(Granted(h_.Acquire(a, Ask(std::to_string(i)))));
+  for (const bool wait : {true, false}) {
+    SCOPED_TRACE(wait);
+    const CallId gang = h_.AcquireGang(
+        a, {.members = {{.pool = "gpu-tests"}, {.pool = "wide"}}, .holder_key = "gang", .wait = wait});
+    EXPECT_TRUE(h_.Refused(gang, Reason::kProcessStopped)) << h_.StatusOf(gang);
+    EXPECT_EQ(h_.Pool("wide").out, 0u);
+    EXPECT_EQ(h_.Pool("wide").waiters, wait ? 1u : 0u);
+    if (wait) h_.Forget(a, a.sequence);
+  }
+}
+
 TEST_F(CoreTakeUpTest, NoWaiterNestsInGrantThatIsWithheld) {
   SetCap(2);
   Peer a = Open(), b = Open(), c = OpenWithPage();

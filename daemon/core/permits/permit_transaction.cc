@@ -238,10 +238,23 @@ bool PermitTransaction::PutBack(const Gang& gang) {
   return false;
 }
 
+void PermitTransaction::Withhold(const RequestId& request) {
+  const Gang& gang = GangOf(request);
+  if (!gang.what.wait) return Refuse(request, Requests::ProcessStopped(request));
+  for (const Gang::Part& part : gang.parts) part.pool->Detach(gang.number);
+  core_.requests.Skip(*step_, request);
+  // Units may have been reserved for the gang.
+  step_->dirty.pools = true;
+}
+
 void PermitTransaction::Grant(const RequestId& request) {
+  // Before the order of the queues is asked for: it may change that order.
+  core_.permits.SettleTaken(request.channel);
   for (const Gang::Part& part : GangOf(request).parts) {
     if (!part.pool->MayGo(step(), GangOf(request).number)) return;
   }
+  const GrantOffer offer = Offer(request);
+  if (offer == GrantOffer::kWithheld) return Withhold(request);
   std::vector<uint64_t> passes;
   for (const Gang::Part& part : GangOf(request).parts) {
     passes.push_back(part.pool->TakeTurn(step(), GangOf(request).number));
@@ -278,6 +291,7 @@ void PermitTransaction::Grant(const RequestId& request) {
   if (!gang.byte_requests.empty()) result.reservation = core_.reservations.ReserveForGang(*step_, WaitingOf(gang));
   outcomes_[notified].result = Response(std::move(result));
   outcomes_[notified].gang = taken;
+  outcomes_[notified].offer = offer;
   step_->dirty.pools = true;
 }
 

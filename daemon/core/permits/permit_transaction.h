@@ -76,6 +76,8 @@ class PermitTransaction final : public Gangs, public GrantOffers {
  private:
   // Adds the gang to its pools. Errors: LIMIT; the gang is then in some of them.
   absl::Status Push(Gang made, bool detached);
+  // Skips a gang, or refuses one that does not wait: its process must call again first, or take up earlier grants.
+  void Withhold(const RequestId& request);
   const Gang& GangOf(const RequestId& request);
   PermitPool* FindPoolOf(const Gang& gang) const;
   // Returns the asks of the members with a device constraint, in member order.

@@ -97,6 +97,8 @@ class Permits final : public WaitPlace {
   // Has the request's process take its grant up, if it can. Withholds the grant from a process that leaves grants
   // untaken until all its words are in use, and from one that has not proved that it runs.
   GrantOffer Offer(const StepContext& step, const RequestId& request);
+  // Settles the offers that the process has taken up. May change which accounts are late in a pool's queue.
+  void SettleTaken(ChannelId channel);
   // Records the offer of a grant that is about to be answered.
   void RecordOffer(StepContext& step, AcquireOutcome& outcome);
   // Returns a waiter whose grant was withheld to its place.

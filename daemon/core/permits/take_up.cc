@@ -41,12 +41,7 @@ GrantOffer Permits::Offer(const StepContext& step, const RequestId& request) {
   }
   TakeUpWords* const words = find_take_up_(channel.id);
   if (words == nullptr) return GrantOffer::kFinal;
-  // The process has settled the requests whose grants it has taken up.
-  for (auto it = offers_.lower_bound({channel.id, 0}); it != offers_.end() && it->first.channel == channel.id;) {
-    const RequestId earlier = it->first;
-    ++it;
-    if (channel.requests.Settled(earlier.sequence)) SettleOffer(earlier);
-  }
+  SettleTaken(channel.id);
   const auto may_reuse = [&](uint64_t sequence) {
     const RequestMemory::Entry* const entry = channel.requests.Find(sequence);
     return channel.requests.Settled(sequence) ||
@@ -55,10 +50,18 @@ GrantOffer Permits::Offer(const StepContext& step, const RequestId& request) {
   return words->Offer(request.sequence, may_reuse) ? GrantOffer::kOffered : GrantOffer::kWithheld;
 }
 
+void Permits::SettleTaken(ChannelId channel) {
+  // The process has settled the requests whose grants it has taken up.
+  const RequestMemory& requests = core_.sessions.table().FindChannel(channel)->requests;
+  for (auto it = offers_.lower_bound({channel, 0}); it != offers_.end() && it->first.channel == channel;) {
+    const RequestId earlier = it->first;
+    ++it;
+    if (requests.Settled(earlier.sequence)) SettleOffer(earlier);
+  }
+}
+
 void Permits::RecordOffer(StepContext& step, AcquireOutcome& outcome) {
   const RequestId request = outcome.request;
-  // A gang cannot be withheld as a whole: it is granted already.
-  if (outcome.gang != nullptr) outcome.offer = Offer(step, request);
   if (outcome.offer != GrantOffer::kOffered) {
     if (outcome.gang != nullptr) RecordTaken({.gang = std::move(outcome.gang)});
     return;

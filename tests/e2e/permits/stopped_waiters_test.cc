@@ -347,8 +347,6 @@ TEST_F(StoppedWaitersTest, SdkGangsAndPlansOfStoppedProcessAreSkipped) {
   for (const std::string& request : {std::string("acquire p"), std::string("gang p gpu-tests:1"),
                                      std::string("acquire p key=k"), std::string("plan p 4 pool=gpu-tests")}) {
     for (const bool seen : {true, false}) {
-      // A plan that is granted before its process has its page is final.
-      if (!seen && absl::StartsWith(request, "plan")) continue;
       SCOPED_TRACE(absl::StrCat(request, seen ? " seen" : ""));
       Actor holder(daemon_), stops(daemon_), next(daemon_);
       holder.Do("acquire p");
