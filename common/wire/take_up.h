@@ -84,12 +84,9 @@ class TakeUpWords {
     }
     return false;
   }
-  bool IsWithdrawn(uint64_t sequence) const {
-    for (const std::atomic<uint64_t>& word : words_) {
-      if (word.load(std::memory_order_seq_cst) == Make(sequence, kWithdrawn)) return true;
-    }
-    return false;
-  }
+  // Whether a grant under that sequence is neither taken up nor withdrawn.
+  bool IsGranted(uint64_t sequence) const { return Has(Make(sequence, kGranted)); }
+  bool IsWithdrawn(uint64_t sequence) const { return Has(Make(sequence, kWithdrawn)); }
   // GRANTED → NONE, for a grant that was never answered.
   void Retract(uint64_t sequence) {
     for (std::atomic<uint64_t>& word : words_) {
@@ -112,6 +109,12 @@ class TakeUpWords {
   static uint64_t Make(uint64_t sequence, State state) { return sequence << kStateBits | state; }
   static uint64_t SequenceOf(uint64_t word) { return word >> kStateBits; }
   static State StateOf(uint64_t word) { return static_cast<State>(word & ((1u << kStateBits) - 1)); }
+  bool Has(uint64_t wanted) const {
+    for (const std::atomic<uint64_t>& word : words_) {
+      if (word.load(std::memory_order_seq_cst) == wanted) return true;
+    }
+    return false;
+  }
 
   std::atomic<uint64_t> words_[kWords];
 };

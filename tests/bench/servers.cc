@@ -28,6 +28,11 @@ constexpr absl::Duration kStartPatience = absl::Seconds(30);
 // page.
 constexpr char kMemoryFolder[] = "/dev/shm";
 
+std::vector<std::string> DaemonCommand(const Programs& programs, const TemporaryFolder& folder) {
+  return {programs.berthd, absl::StrCat("--folder=", folder.path()), absl::StrCat("--backend=", programs.backend),
+          absl::StrCat("--ready-fd=", kChildPipeFd)};
+}
+
 }  // namespace
 
 absl::StatusOr<TemporaryFolder> TemporaryFolder::Make(const std::string& under) {
@@ -75,6 +80,11 @@ absl::StatusOr<int64_t> KillAndAwait(pid_t pid) {
 
 int Server::Stop() {
   stopped_ = true;
+  if (end_signal_ == SIGKILL) {
+    // The pid in the daemon's lock is that of another PID namespace.
+    process_.Signal(SIGKILL);
+    return process_.Wait();
+  }
   // A replaced supervisor is not a child of this process, so waitpid() does not work for it.
   UniqueFd follower;
   if (const absl::StatusOr<pid_t> supervisor = FindSupervisor(); supervisor.ok() && *supervisor != process_.pid()) {
@@ -88,7 +98,7 @@ int Server::Stop() {
 }
 
 absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder, std::vector<std::string> command,
-                                                    std::vector<std::string> environment) {
+                                                    std::vector<std::string> environment, int end_signal = SIGTERM) {
   BERTH_ASSIGN_OR_RETURN(Pipe ready, MakePipe());
   const std::string name = command[0];
   // The daemon's log is not part of the measurement.
@@ -102,17 +112,23 @@ absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder, std:
   if (::read(ready.read.get(), &said, 1) != 1) {
     return absl::InternalError(absl::StrCat(name, " ended with ", process.Wait(), " before it was ready"));
   }
-  return std::unique_ptr<Server>(new Server(std::move(folder), std::move(process)));
+  return std::unique_ptr<Server>(new Server(std::move(folder), std::move(process), end_signal));
 }
 
 absl::StatusOr<std::unique_ptr<Server>> StartDaemon(const Programs& programs, std::vector<std::string> flags,
                                                     std::vector<std::string> environment) {
   BERTH_ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Make(kMemoryFolder));
-  std::vector<std::string> command = {programs.berthd, absl::StrCat("--folder=", folder.path()),
-                                      absl::StrCat("--backend=", programs.backend),
-                                      absl::StrCat("--ready-fd=", kChildPipeFd)};
+  std::vector<std::string> command = DaemonCommand(programs, folder);
   command.insert(command.end(), flags.begin(), flags.end());
   return StartServer(std::move(folder), std::move(command), std::move(environment));
+}
+
+absl::StatusOr<std::unique_ptr<Server>> StartDaemonInPidNamespace(const Programs& programs,
+                                                                  std::vector<std::string> environment) {
+  BERTH_ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Make(kMemoryFolder));
+  std::vector<std::string> command = {"/usr/bin/unshare", "--pid", "--mount-proc", "--fork", "--kill-child"};
+  for (std::string& word : DaemonCommand(programs, folder)) command.push_back(std::move(word));
+  return StartServer(std::move(folder), std::move(command), std::move(environment), SIGKILL);
 }
 
 absl::StatusOr<std::unique_ptr<Server>> StartEcho(const Programs& programs, const std::vector<std::string>& flags) {

@@ -63,12 +63,13 @@ class Server {
  private:
   friend absl::StatusOr<std::unique_ptr<Server>> StartServer(TemporaryFolder folder,
                                                              std::vector<std::string> command,
-                                                             std::vector<std::string> environment);
-  Server(TemporaryFolder folder, ChildProcess process)
-      : folder_(std::move(folder)), process_(std::move(process)) {}
+                                                             std::vector<std::string> environment, int end_signal);
+  Server(TemporaryFolder folder, ChildProcess process, int end_signal)
+      : folder_(std::move(folder)), process_(std::move(process)), end_signal_(end_signal) {}
 
   const TemporaryFolder folder_;
   ChildProcess process_;
+  const int end_signal_;
   bool stopped_ = false;
 };
 
@@ -76,6 +77,10 @@ class Server {
 absl::StatusOr<std::unique_ptr<Server>> StartDaemon(const Programs& programs,
                                                     std::vector<std::string> flags = {},
                                                     std::vector<std::string> environment = {});
+
+// Starts a daemon that sees no pid of its clients. Stop() kills it. Requires: root.
+absl::StatusOr<std::unique_ptr<Server>> StartDaemonInPidNamespace(const Programs& programs,
+                                                                  std::vector<std::string> environment = {});
 
 // Lets users outside the daemon's groups use the sockets in its folder.
 void OpenToAllUsers(const std::string& folder);

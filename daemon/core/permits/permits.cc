@@ -277,8 +277,10 @@ void Permits::Leave(StepContext&, const RequestId& request, const WaitTicket& ti
 
 void Permits::Expire(StepContext& step) {
   core_.devices.placement().SetNow(step.now);
+  const bool more_silent = SkipSilent(step);
   ResolveOverdueOffers(step);
   LookAtWaiters(step);
+  if (more_silent) LookSoon(step);
   PermitTransaction transaction(core_, &step);
   std::vector<PermitView> revoked, overdue;
   transaction.Expire();

@@ -176,6 +176,8 @@ class Permits final : public WaitPlace {
   void TakeBack(StepContext& step, const RequestId& request, OfferedGrant offer);
   void TakeBackGang(StepContext& step, const RequestId& request, const Gang* gang);
   void ResolveOverdueOffers(StepContext& step);
+  // Has the next look come at the shorter interval.
+  void LookSoon(const StepContext& step);
   // Has the next processes looked at: those that have not taken a grant up, the first waiters of each pool, and others
   // in turn.
   void LookAtWaiters(StepContext& step);
@@ -185,6 +187,16 @@ class Permits final : public WaitPlace {
   void AddOthers(std::set<ChannelId>* channels);
   // Whether a request of the process would be skipped if the process were stopped.
   bool MayBeSkipped(ChannelId channel) const;
+  // Skips a waiting request. Requires: its process retries it after PROCESS_STOPPED (RequestTag::takes_up).
+  void SetAside(StepContext& step, const RequestId& request);
+  // The daemon cannot read the state of this process: the daemon's PID namespace does not show it.
+  bool IsUnseen(ChannelId channel) const;
+  // Returns when an unseen process was last granted or promised what it has left untaken for kDoubtAfter;
+  // InfinitePast if none has.
+  absl::Time DoubtedSince(absl::Time now) const;
+  // While an unseen process leaves a grant untaken, skips the requests of unseen processes that have been silent since:
+  // a process that runs calls again at once. Returns whether it has reached its limit of processes.
+  bool SkipSilent(StepContext& step);
   void ForgetOffersOf(ChannelId channel);
   // Finds the grants of an earlier broker that are not taken up.
   void RestoreOffers(StepContext& step);

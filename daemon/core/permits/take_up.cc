@@ -26,6 +26,9 @@ constexpr absl::Duration kTakeUpPatience = absl::Milliseconds(500);
 // next waiters may be stopped, too.
 constexpr absl::Duration kLookInterval = absl::Milliseconds(250);
 constexpr absl::Duration kLookIntervalAfterMiss = absl::Milliseconds(10);
+// Age of an untaken grant to an unseen process at which the other unseen processes must call again. It is
+// kTakeUpPatience less kLookInterval, so that a look comes in between.
+constexpr absl::Duration kDoubtAfter = absl::Milliseconds(250);
 
 }  // namespace
 
@@ -135,7 +138,7 @@ void Permits::TakeBackGang(StepContext& step, const RequestId& request, const Ga
 }
 
 void Permits::TakeBack(StepContext& step, const RequestId& request, OfferedGrant offer) {
-  look_at_ = std::min(look_at_, std::max(step.now, looked_at_ + kLookIntervalAfterMiss));
+  LookSoon(step);
   if (offer.pool == nullptr) return TakeBackGang(step, request, offer.gang.get());
   PermitTransaction transaction(core_, &step);
   const bool waits = offer.waiter.has_value() && offer.waiter->what.wait;
@@ -203,6 +206,10 @@ void Permits::Watch(const StepContext& step, ChannelId channel) {
   look_at_ = std::min(look_at_, step.now + kLookInterval);
 }
 
+void Permits::LookSoon(const StepContext& step) {
+  look_at_ = std::min(look_at_, std::max(step.now, looked_at_ + kLookIntervalAfterMiss));
+}
+
 void Permits::LookAtWaiters(StepContext& step) {
   if (look_at_ > step.now) return;
   std::set<ChannelId> channels;
@@ -261,6 +268,70 @@ bool Permits::MayBeSkipped(ChannelId channel) const {
   });
 }
 
+void Permits::SetAside(StepContext& step, const RequestId& request) {
+  const Pending& pending = core_.requests.pending().at(request);
+  if (pending.place == &core_.byte_queue) return core_.byte_queue.SkipStopped(step, request);
+  if (pending.ticket.pool != nullptr) {
+    pending.ticket.pool->Detach(pending.ticket.number);
+  } else {
+    const Gang& gang = *gangs_.Find(request);
+    for (const Gang::Part& part : gang.parts) part.pool->Detach(gang.number);
+  }
+  core_.requests.Skip(step, request);
+}
+
+bool Permits::IsUnseen(ChannelId channel) const {
+  const Channel* const found = core_.sessions.table().FindChannel(channel);
+  return found != nullptr && found->process.pid <= 0;
+}
+
+absl::Time Permits::DoubtedSince(absl::Time now) const {
+  const absl::Time latest = now - kDoubtAfter;
+  absl::Time since = absl::InfinitePast();
+  core_.byte_queue.table().ForEachInvited([&](const Waiting& waiting) {
+    if (*waiting.invited_since <= latest && IsUnseen(waiting.request.channel)) {
+      since = std::max(since, *waiting.invited_since);
+    }
+  });
+  size_t left = core_.config.limits.processes_per_look;
+  auto at = offers_by_time_.lower_bound({latest + absl::Nanoseconds(1), RequestId()});
+  for (; at != offers_by_time_.begin() && left > 0; --left) {
+    const auto& [offered, request] = *--at;
+    if (!IsUnseen(request.channel)) continue;
+    const TakeUpWords* const words = find_take_up_(request.channel);
+    if (words != nullptr && words->IsGranted(request.sequence)) return std::max(since, offered);
+  }
+  return since;
+}
+
+bool Permits::SkipSilent(StepContext& step) {
+  // Before each look, so that the withdrawal of an overdue grant is never earlier.
+  if (look_at_ > step.now || watched_.empty()) return false;
+  const absl::Time since = DoubtedSince(step.now);
+  if (since == absl::InfinitePast()) return false;
+  std::set<ChannelId> channels;
+  AddHeads(&channels);
+  AddOthers(&channels);
+  bool skipped = false;
+  for (const ChannelId channel : channels) {
+    if (!IsUnseen(channel)) continue;
+    const std::vector<RequestId> requests = core_.requests.PendingOf(*core_.sessions.table().FindChannel(channel));
+    const auto spoke = [&](const RequestId& request) { return core_.requests.pending().at(request).called > since; };
+    if (std::any_of(requests.begin(), requests.end(), spoke)) continue;
+    for (const RequestId& request : requests) {
+      const Pending& pending = core_.requests.pending().at(request);
+      const bool waits = pending.place == this || pending.place == &core_.byte_queue;
+      if (!pending.takes_up || !pending.call || !waits) continue;
+      SetAside(step, request);
+      skipped = true;
+    }
+  }
+  if (!skipped) return false;
+  step.dirty.pools = true;
+  ServeAll(step);
+  return channels.size() >= core_.config.limits.processes_per_look;
+}
+
 void Permits::SkipStopped(StepContext& step, const std::vector<ChannelId>& channels) {
   for (const ChannelId channel : channels) {
     const Channel* const found = core_.sessions.table().FindChannel(channel);
@@ -268,18 +339,8 @@ void Permits::SkipStopped(StepContext& step, const std::vector<ChannelId>& chann
     for (const RequestId& request : core_.requests.PendingOf(*found)) {
       const Pending& pending = core_.requests.pending().at(request);
       if (!pending.takes_up) continue;
-      if (pending.place == &core_.byte_queue) {
-        core_.byte_queue.SkipStopped(step, request);
-        continue;
-      }
-      if (!pending.call || pending.place != this) continue;
-      if (pending.ticket.pool != nullptr) {
-        pending.ticket.pool->Detach(pending.ticket.number);
-      } else {
-        const Gang& gang = *gangs_.Find(request);
-        for (const Gang::Part& part : gang.parts) part.pool->Detach(gang.number);
-      }
-      core_.requests.Skip(step, request);
+      const bool for_units = pending.call && pending.place == this;
+      if (for_units || pending.place == &core_.byte_queue) SetAside(step, request);
     }
     for (auto it = offers_.lower_bound({channel, 0}); it != offers_.end() && it->first.channel == channel;) {
       const RequestId request = it->first;

@@ -93,7 +93,7 @@ Peer CoreHarness::JoinTo(const Peer& peer) {
   Peer joined{.session = peer.session, .secret = peer.secret, .tenant = peer.tenant};
   const absl::StatusOr<ChannelId> channel =
       core->JoinSession(now, peer.session, peer.secret, peer.tenant,
-                        {.pid = static_cast<int32_t>(++last_id_), .name = "tester"});
+                        {.pid = unseen ? 0 : static_cast<int32_t>(++last_id_), .name = "tester"});
   EXPECT_TRUE(channel.ok()) << channel.status();
   joined.channel = channel.value_or(ChannelId());
   return joined;

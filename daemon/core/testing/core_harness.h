@@ -161,6 +161,8 @@ class CoreHarness {
   std::string Accounts() const;
 
   std::unique_ptr<Core> core;
+  // Processes that join from now on are in a PID namespace that the daemon does not see.
+  bool unseen = false;
   // The records that a restarted broker would find.
   LedgerRecords records;
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
