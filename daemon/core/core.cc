@@ -55,6 +55,10 @@ void Core::EndIfUnused(absl::Time now, SessionId session, Effects* effects) {
   Run(now, effects, [&](StepContext& step) { managers_->sessions.EndIfUnused(step, session); });
 }
 
+void Core::LifelineRejoined(absl::Time now, SessionId session, Effects* effects) {
+  Run(now, effects, [&](StepContext&) { managers_->sessions.StopAwaiting(session); });
+}
+
 void Core::Rejoined(absl::Time now, ChannelId channel, Effects* effects) {
   Run(now, effects, [&](StepContext& step) { managers_->sessions.Rejoined(step, channel); });
 }

@@ -109,6 +109,9 @@ struct Limits {
   // Capacity is reserved for a request for bytes that others have passed this often, for at most `longest_reserve`.
   uint64_t passes_before_reserve = 16;
   absl::Duration longest_reserve = absl::Seconds(5);
+  // Time for which a session without a lease waits for its processes to return after the loss of the daemon's sockets,
+  // if the daemon's PID namespace does not show them.
+  absl::Duration unseen_patience = absl::Seconds(10);
   uint64_t reservations_per_session = 256;
   uint64_t reservations = 20'480;
   uint64_t operator_reservations = 64;
@@ -205,19 +208,24 @@ class Core {
   void RecordSessionCredentials(absl::Time now, SessionId session, uint64_t inode);
   // Sessions and processes that outlived the loss of the daemon's sockets. The sessions continue without a lifeline:
   // the caller finds their holders, and calls LifelineHungUp() when there are none. Nothing shows the holders of the
-  // `unseen` sessions, which are also in `sessions`: their openers have pid 0 from now on. The processes continue
-  // without their connections: their streams end, and their cached permits count as held. Nothing proves the end of
-  // the `unproven` processes.
+  // `unseen` sessions, which are also in `sessions`: their openers have pid 0 from now on. Those of them that are
+  // `awaited` have no lifeline: EndIfUnused() applies to them, too. The processes continue without their connections:
+  // their streams end, and their cached permits count as held. Nothing proves the end of the `unproven` processes,
+  // which have pid 0 from now on.
   struct Detached {
     std::vector<SessionId> sessions;
     std::vector<SessionId> unseen;
+    std::vector<SessionId> awaited;
     std::vector<ChannelId> processes;
     std::vector<ChannelId> unproven;
   };
   void Detach(absl::Time now, const Detached& detached, Effects* effects);
-  // Ends a session whose holders nothing shows, unless it has a permit or reservation, or a process that has not hung
-  // up: what such a holder has must stay counted. Ignored for an unknown session.
+  // Ends a session whose holders nothing shows, unless it has a permit or reservation, or a connected process: what such
+  // a holder has must stay counted. Processes whose end nothing proves have Limits::unseen_patience to return, and their
+  // blocks, imports and plans stay counted, too. Ignored for an unknown session.
   void EndIfUnused(absl::Time now, SessionId session, Effects* effects);
+  // The session's lifeline is connected again: EndIfUnused() applies no more.
+  void LifelineRejoined(absl::Time now, SessionId session, Effects* effects);
   // Returns OK if a process may reconnect its channel (or, with channel 0, the session's lifeline). Errors:
   // BAD_CREDENTIALS (unknown session, wrong secret or other tenant: the answer does not say which), SESSION_ENDED,
   // NOT_JOINED (the channel has hung up, or belongs to another session).

@@ -48,6 +48,7 @@ void Managers::Begin(StepContext& step) {
   permits.BeginStep();
   Expire(step);
   requests.DropDetached(step);
+  sessions.EndAwaited(step);
   allocations.RefillDue(step);
 }
 
@@ -56,7 +57,8 @@ void Managers::Expire(StepContext& step) {
 }
 
 absl::Time Managers::next_deadline() {
-  absl::Time next = std::min({requests.next_deadline(), shutdown.next_deadline(), devices.next_deadline()});
+  absl::Time next = std::min(
+      {requests.next_deadline(), sessions.next_deadline(), shutdown.next_deadline(), devices.next_deadline()});
   for (const WaitPlace* const place : places()) next = std::min(next, place->next_deadline());
   return next;
 }

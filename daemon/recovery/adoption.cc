@@ -127,6 +127,7 @@ absl::StatusOr<Losses> AdoptLeases(const core::RestoredState& restored_state, co
       const bool seen = adopters.pids_are_known && lifeline.opener.pid > 0;
       losses.detached.sessions.push_back(lifeline.session);
       if (!seen) losses.detached.unseen.push_back(lifeline.session);
+      if (!seen && !socket) losses.detached.awaited.push_back(lifeline.session);
       adopters.attach.AdoptDetached(lifeline, seen);
     } else if (!socket) {
       losses.hung_up_sessions.push_back(lifeline.session);

@@ -350,6 +350,7 @@ absl::StatusOr<core::Config> BrokerProcess::MakeConfig(const std::vector<DeviceR
   core::Config config = BuildConfig(facts_.node, facts_.incarnation, devices, settings);
   config.epoch = facts_.epoch;
   config.limits.prepare_patience = Patient(config.limits.prepare_patience);
+  config.limits.unseen_patience = PatientUnless("BERTH_TEST_UNSEEN_MS", config.limits.unseen_patience);
   for (const core::PoolConfig& pool : config.pools) {
     spdlog::info("pool {}: cap {}, cap without a device {}, devices on this node {}", pool.name, pool.cap,
                  pool.no_device_cap == 0 ? pool.cap : pool.no_device_cap, devices.size());

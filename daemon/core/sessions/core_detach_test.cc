@@ -18,16 +18,29 @@ class DetachTest : public testing::Test {
  protected:
   // A new daemon continues, without the peers' sockets.
   void Detach(const std::vector<Peer>& peers, bool unproven = false, bool unseen = false) {
+    // The restart restores what was written down.
+    h_.Tick();
     h_.Restart();
     Core::Detached detached;
     for (const Peer& peer : peers) {
       detached.sessions.push_back(peer.session);
       if (unseen) detached.unseen.push_back(peer.session);
+      if (unseen) detached.awaited.push_back(peer.session);
       detached.processes.push_back(peer.channel);
       if (unproven) detached.unproven.push_back(peer.channel);
     }
     h_.Do([&](Core& core, Effects* effects) { core.Detach(h_.now, detached, effects); });
     EXPECT_TRUE(h_.core->CheckInvariants().ok()) << h_.core->CheckInvariants();
+  }
+  bool IsKnown(const Peer& peer) const {
+    for (const RestoredState::Lifeline& lifeline : h_.core->WhatStands().lifelines) {
+      if (lifeline.session == peer.session) return true;
+    }
+    return false;
+  }
+  void Pass(absl::Duration time) {
+    h_.now += time;
+    h_.Tick();
   }
   absl::Status CheckRejoin(const Peer& peer, const Secret& secret, ChannelId channel) {
     return h_.core->CheckRejoin(peer.session, secret, peer.tenant, channel);
@@ -210,6 +223,17 @@ TEST_F(DetachTest, RejoinedProcessIsProvableAgain) {
   EXPECT_EQ(h_.Pool().out, 1u) << "its end can be waited for";
 }
 
+// A daemon that took the pid for one of its own namespace would count the process as ended.
+TEST_F(DetachTest, PidOfUnprovenProcessIsForgotten) {
+  Peer peer = h_.Open();
+  EXPECT_NE(h_.core->WhatStands().processes.back().process.pid, 0);
+  Detach({peer}, /*unproven=*/true);
+  h_.Do([&](Core& core, Effects* effects) { core.Rejoined(h_.now, peer.channel, effects); });
+  h_.Restart();
+  EXPECT_FALSE(h_.core->WhatStands().processes.back().unproven);
+  EXPECT_EQ(h_.core->WhatStands().processes.back().process.pid, 0);
+}
+
 TEST_F(DetachTest, DetachedMarksOutliveBroker) {
   Peer peer = h_.Open();
   h_.Do([&](Core& core, Effects*) { core.RecordSessionCredentials(h_.now, peer.session, 4711); });
@@ -225,12 +249,7 @@ TEST_F(DetachTest, DetachedMarksOutliveBroker) {
 TEST_F(DetachTest, UnseenSessionEndsOnceNothingOfItCounts) {
   Peer peer = h_.Open();
   const AcquireResult held = h_.MustAcquire(peer, One());
-  const auto is_known = [&] {
-    for (const RestoredState::Lifeline& lifeline : h_.core->WhatStands().lifelines) {
-      if (lifeline.session == peer.session) return true;
-    }
-    return false;
-  };
+  const auto is_known = [&] { return IsKnown(peer); };
   const auto end_if_unused = [&] {
     h_.Do([&](Core& core, Effects* effects) { core.EndIfUnused(h_.now, peer.session, effects); });
   };
@@ -258,6 +277,53 @@ TEST_F(DetachTest, UnseenSessionEndsOnceNothingOfItCounts) {
   h_.HangUpChannel(idle);
   end_if_unused();
   EXPECT_FALSE(is_known());
+}
+
+TEST_F(DetachTest, UnseenSessionWithoutLeaseEndsUnlessItReturns) {
+  constexpr absl::Duration kTime = absl::Seconds(10);
+  Peer idle = h_.Open(), holder = h_.Open(), planner = h_.Open(), owner = h_.Open();
+  Peer process_returns = h_.Open(), lifeline_returns = h_.Open();
+  Peer importer = h_.Open();
+  const AcquireResult held = h_.MustAcquire(holder, One());
+  h_.Get<PlanResult>(h_.MakePlan(planner, {.units = 4, .max_devices = 1}));
+  const AllocateResult block = h_.MustAllocate(owner, MiB(2));
+  h_.Grant(owner, block.block.handle, importer.session);
+  h_.Get<ImportResult>(h_.Import(importer, block.block.handle));
+  const std::vector<Peer> all = {idle, holder, planner, owner, process_returns, lifeline_returns, importer};
+  Detach(all, /*unproven=*/true, /*unseen=*/true);
+  Pass(kTime - absl::Milliseconds(1));
+  for (const Peer& peer : all) EXPECT_TRUE(IsKnown(peer)) << peer.session.value();
+  h_.Do([&](Core& core, Effects* effects) { core.Rejoined(h_.now, process_returns.channel, effects); });
+  h_.Do([&](Core& core, Effects* effects) { core.LifelineRejoined(h_.now, lifeline_returns.session, effects); });
+  EXPECT_EQ(h_.core->next_deadline(), h_.now + absl::Milliseconds(1));
+  Pass(absl::Milliseconds(1));
+  EXPECT_FALSE(IsKnown(idle));
+  EXPECT_TRUE(IsRefusal(CheckRejoin(idle, idle.secret, idle.channel), Reason::kBadCredentials));
+  Pass(absl::Hours(1));
+  for (const Peer& peer : all) EXPECT_EQ(IsKnown(peer), peer.session != idle.session) << peer.session.value();
+  EXPECT_EQ(h_.Pool().out, 1u);
+  // A session without a lease left ends, too.
+  h_.Do([&](Core& core, Effects* effects) { ASSERT_TRUE(core.RevokePermit(h_.now, held.permit, effects).ok()); });
+  EXPECT_TRUE(IsKnown(holder));
+  Pass(kTime);
+  EXPECT_FALSE(IsKnown(holder));
+  EndByOperator(planner);
+  EXPECT_FALSE(IsKnown(planner));
+}
+
+TEST_F(DetachTest, UnseenSessionEndsWithItsLastConnectedProcess) {
+  Peer peer = h_.Open();
+  const Peer lost = h_.JoinTo(peer);
+  Detach({peer, lost}, /*unproven=*/true, /*unseen=*/true);
+  h_.Do([&](Core& core, Effects* effects) { core.LifelineRejoined(h_.now, peer.session, effects); });
+  h_.Do([&](Core& core, Effects* effects) { core.Rejoined(h_.now, peer.channel, effects); });
+  Pass(absl::Hours(1));
+  h_.HangUpChannel(peer);
+  h_.Gone(peer);
+  h_.Do([&](Core& core, Effects* effects) { core.EndIfUnused(h_.now, peer.session, effects); });
+  EXPECT_TRUE(IsKnown(peer)) << "the other process may return";
+  Pass(absl::Seconds(10));
+  EXPECT_FALSE(IsKnown(peer));
 }
 
 }  // namespace

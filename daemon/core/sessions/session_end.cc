@@ -1,5 +1,6 @@
 // The end of sessions and of their processes, and the release of their leases.
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <utility>
@@ -40,13 +41,59 @@ void Sessions::LifelineHungUp(StepContext& step, SessionId session, EndReason wh
   if (const Session* const found = sessions_.Find(session)) BeginEnd(step, *found, {.reason = why});
 }
 
+bool Sessions::HasConnectedProcess(const Session& session) const {
+  return std::any_of(session.channels.begin(), session.channels.end(), [this](ChannelId id) {
+    const Channel& channel = *sessions_.FindChannel(id);
+    return !channel.hung_up && !channel.unproven;
+  });
+}
+
+bool Sessions::HasUnprovenProcess(const Session& session) const {
+  return std::any_of(session.channels.begin(), session.channels.end(),
+                     [this](ChannelId channel) { return sessions_.FindChannel(channel)->unproven; });
+}
+
+bool Sessions::HoldsLease(const Session& session) const {
+  if (core_.permits.HasPermit(session.id) || core_.reservations.table().CountOf(session.id) > 0) return true;
+  if (!HasUnprovenProcess(session)) return false;
+  if (core_.plans.table().CountOf(session.id) > 0 || !core_.blocks.OwnedBy(session.id).empty()) return true;
+  return std::any_of(session.channels.begin(), session.channels.end(), [this](ChannelId channel) {
+    return core_.blocks.table().CountImportsOf(channel) > 0;
+  });
+}
+
+void Sessions::Await(const StepContext& step, SessionId session) {
+  const absl::Time at = step.now + core_.config.limits.unseen_patience;
+  if (awaited_.try_emplace(session, at).second) awaited_by_time_.emplace(at, session);
+}
+
+void Sessions::StopAwaiting(SessionId session) {
+  const auto found = awaited_.find(session);
+  if (found == awaited_.end()) return;
+  awaited_by_time_.erase({found->second, session});
+  awaited_.erase(found);
+}
+
 void Sessions::EndIfUnused(StepContext& step, SessionId session) {
   const Session* const found = sessions_.Find(session);
-  if (found == nullptr || core_.permits.HasPermit(session) || core_.reservations.table().CountOf(session) > 0) return;
-  for (const ChannelId channel : found->channels) {
-    if (!sessions_.FindChannel(channel)->hung_up) return;
-  }
+  if (found == nullptr || HasConnectedProcess(*found)) return;
+  if (HasUnprovenProcess(*found) || HoldsLease(*found)) return Await(step, session);
   BeginEnd(step, *found, {.reason = EndReason::kLifelineClosed});
+}
+
+void Sessions::EndAwaited(StepContext& step) {
+  while (next_deadline() <= step.now) {
+    const SessionId session = awaited_by_time_.begin()->second;
+    StopAwaiting(session);
+    const Session* const found = sessions_.Find(session);
+    if (found == nullptr || HasConnectedProcess(*found)) continue;
+    if (HoldsLease(*found)) {
+      Await(step, session);
+      continue;
+    }
+    BeginEnd(step, *found, {.reason = EndReason::kLifelineClosed});
+    GiveUpUnproven(step, session);
+  }
 }
 
 void Sessions::ChannelHungUp(StepContext& step, ChannelId channel) {

@@ -111,8 +111,15 @@ void Sessions::Detach(StepContext& step, const Core::Detached& detached) {
       core_.blocks.EndImport(step, *core_.blocks.FindByImport(import), import, LogCause::kNeverSent);
     }
   }
+  // A pid of another PID namespace is none: a later daemon would take it for the pid of a process that has ended.
   for (const ChannelId channel : detached.unproven) {
-    if (sessions_.FindChannel(channel) != nullptr) sessions_.ChangeChannel(channel).unproven = true;
+    if (sessions_.FindChannel(channel) == nullptr) continue;
+    Channel& unproven = sessions_.ChangeChannel(channel);
+    unproven.unproven = true;
+    unproven.process.pid = 0;
+  }
+  for (const SessionId session : detached.awaited) {
+    if (sessions_.Find(session) != nullptr) Await(step, session);
   }
 }
 

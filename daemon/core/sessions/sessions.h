@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include <berth/end_notice.h>
@@ -54,6 +56,8 @@ class Sessions {
   void RecordSessionCredentials(absl::Time, SessionId session, uint64_t inode);
   void Detach(StepContext& step, const Core::Detached& detached);
   void EndIfUnused(StepContext& step, SessionId session);
+  // EndIfUnused() applies no more.
+  void StopAwaiting(SessionId session);
   absl::Status CheckRejoin(SessionId session, const Secret& secret, const Tenant& tenant, ChannelId channel) const;
   void Rejoined(StepContext& step, ChannelId channel);
   void ReplaceChannel(StepContext& step, ChannelId earlier, ChannelId channel);
@@ -73,6 +77,11 @@ class Sessions {
   bool HoldsNothing(const Session& session) const;
   // Erases `session` if it is over. Where only fence values prevent that, schedules another check.
   void FinishIfOver(StepContext& step, const Session& session);
+  // Ends the sessions whose unseen processes have not returned in time.
+  void EndAwaited(StepContext& step);
+  absl::Time next_deadline() const {
+    return awaited_by_time_.empty() ? absl::InfiniteFuture() : awaited_by_time_.begin()->first;
+  }
   void PostToSession(StepContext& step, SessionId session, const attach::Delivery& delivery);
   // Checks that the channel may get one more fd.
   absl::Status MayDeliver(const Channel& channel) const;
@@ -96,6 +105,13 @@ class Sessions {
   // Notifies the session's processes of `end`, except for the process that requested it.
   void BeginEnd(StepContext& step, const Session& session, const EndNotice& end, ChannelId asked_by = ChannelId());
   void GiveUpUnproven(StepContext& step, SessionId session);
+  // EndIfUnused() applies again after Limits::unseen_patience.
+  void Await(const StepContext& step, SessionId session);
+  bool HasConnectedProcess(const Session& session) const;
+  // Whether the session has a process whose end nothing proves.
+  bool HasUnprovenProcess(const Session& session) const;
+  // Whether the session has what must stay counted as long as its unseen processes may live.
+  bool HoldsLease(const Session& session) const;
   SessionView ViewSession(const Session& session) const;
 
   Managers& core_;
@@ -103,6 +119,9 @@ class Sessions {
   SharedCount session_places_;
   TenantUse tenant_use_;
   Mailboxes mailboxes_;
+  // Sessions to which EndIfUnused() applies, and the time of the next attempt.
+  std::map<SessionId, absl::Time> awaited_;
+  std::set<std::pair<absl::Time, SessionId>> awaited_by_time_;
 };
 
 }  // namespace berth::core

@@ -87,8 +87,9 @@ void AttachServer::AdoptDetached(const core::RestoredState::Lifeline& lifeline, 
   }
   if (!seen) {
     return spdlog::warn(
-        "session {}: this daemon cannot observe its holders, which are in another PID namespace; its permits stay "
-        "counted until it resumes and releases them, or until `berth sessions end {}`",
+        "session {}: this daemon cannot observe its holders, which are in another PID namespace; its leases stay "
+        "counted until it resumes and releases them, or until `berth sessions end {}`; without a lease it ends unless "
+        "it resumes within 10 s",
         lifeline.session.value(), lifeline.session.value());
   }
   if (holders_ == nullptr) {
@@ -258,6 +259,9 @@ absl::Status AttachServer::RejoinLifeline(const ConnectionPtr& connection, Sessi
     }
     lifelines_[session] = connection;
   }
+  broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
+    core.LifelineRejoined(now, session, effects);
+  });
   connection->session = session;
   FreshOf(connection->peer).Remove(UserOf(connection->peer), connection->number);
   // Answers first: if this broker dies before the fd store has the socket, the client sees the end and retries. The

@@ -74,8 +74,8 @@ class AttachServer {
   absl::Status AdoptProcess(const core::RestoredState::Process& process, UniqueFd pidfd, UniqueFd channel);
   // Adopt state that lost its sockets with the earlier daemon. The session lives while a process holds its credentials,
   // or after its lifeline is connected again. Its holders are not `seen` if they are in another PID namespace. Such a
-  // session lives until an operator ends it. It also ends when its lifeline was connected again, hung up, and left
-  // nothing that counts (Core::EndIfUnused()). The process may reconnect its channel. `proven` is false if the pidfd is
+  // session lives until an operator ends it, or until it has nothing that counts and no connected process
+  // (Core::EndIfUnused()). The process may reconnect its channel. `proven` is false if the pidfd is
   // a placeholder for a process that cannot be found.
   void AdoptDetached(const core::RestoredState::Lifeline& lifeline, bool seen);
   absl::Status AdoptAway(const core::RestoredState::Process& process, UniqueFd pidfd, bool proven);

@@ -75,7 +75,11 @@ class ListeningAttachServer {
     supervisor_->Flush(held_);
     fd_store_ = std::move(SupervisorFdStore::Receive(std::move(sockets.second))->fd_store);
     core_ = std::make_unique<core::Core>(
-        core::Config{.node = 1, .incarnation = 1, .pools = {{.name = "gpu-tests", .cap = 1}}},
+        core::Config{.node = 1,
+                     .incarnation = 1,
+                     .pools = {{.name = "gpu-tests", .cap = 1}},
+                     // However long the test takes.
+                     .limits = {.unseen_patience = absl::InfiniteDuration()}},
         [this] { return ++last_id_; }, [](core::StreamKey) { return core::FenceValues(); });
     broker_ = std::make_unique<Broker>(core_.get(), &sink_);
     loop_ = *EventLoop::Create();

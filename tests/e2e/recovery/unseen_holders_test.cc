@@ -5,14 +5,18 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <berth/ids.h>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/permit.pb.h"
+#include "berth/v1/session.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
@@ -46,10 +50,19 @@ class UnseenHoldersTest : public ::testing::Test {
     EXPECT_TRUE(daemon.AccountsBecome([&](const Accounts& accounts) { return accounts.sessions <= sessions; }));
     return full;
   }
+  // Returns whether the daemon knows the session; empty if it gives no answer.
+  static std::optional<bool> Knows(TestDaemon& daemon, SessionId session) {
+    const absl::StatusOr<v1::ListSessionsResponse> answer = daemon.inspector().ListSessions();
+    if (!answer.ok()) return std::nullopt;
+    return std::any_of(answer->sessions().begin(), answer->sessions().end(),
+                       [&](const v1::Session& known) { return known.id() == session.value(); });
+  }
   bool PermitsBecome(TestDaemon& daemon, uint64_t count) {
     return daemon.AccountsBecome([count](const Accounts& accounts) { return accounts.permits == count; });
   }
-  TestDaemonOptions options_ = {.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}, .pid_namespace = true};
+  // A session without a lease whose client ended unseen, directly before the stop, ends before a test gives up on that.
+  TestDaemonOptions options_ = {.environment = {"BERTH_GPU_TEST_CONCURRENCY=1", "BERTH_TEST_UNSEEN_MS=30000"},
+                                .pid_namespace = true};
 };
 
 TEST_F(UnseenHoldersTest, HoldersResumeAndReleaseAsElsewhere) {
@@ -107,6 +120,25 @@ TEST_F(UnseenHoldersTest, PermitStaysCountedUntilOperatorEndsSession) {
   EXPECT_TRUE(Ok(holder.Ask("status")));
   holder.Kill();
   end_by_operator();
+}
+
+TEST_F(UnseenHoldersTest, SessionWithoutLeaseEndsAlone) {
+  options_.environment.back() = "BERTH_TEST_UNSEEN_MS=300";
+  TestDaemon daemon(options_);
+  Actor idle(daemon), holder(daemon);
+  const SessionId empty = idle.session(), held = holder.session();
+  holder.Do("acquire p");
+  daemon.Stop();
+  // They cannot return, and nothing shows their end to the next daemon.
+  idle.Kill();
+  holder.Kill();
+  daemon.StartAgain();
+  EXPECT_TRUE(Eventually([&] { return Knows(daemon, empty) == false; }));
+  EXPECT_TRUE(Eventually([&] { return Knows(daemon, held) == true; }));
+  EXPECT_TRUE(IsFull(daemon));
+  EXPECT_TRUE(Ok(daemon.inspector().EndSession(held)));
+  EXPECT_TRUE(PermitsBecome(daemon, 0));
+  daemon.ExpectAccountsBack();
 }
 
 }  // namespace
