@@ -21,8 +21,8 @@ Duration Patient(Duration bound) {
   return bound * PatienceFactor();
 }
 
-// Returns the number of milliseconds that the environment variable sets; 0 where it is unset or no whole number. A build
-// with NDEBUG never reads it and returns 0.
+// Returns the number of milliseconds that the environment variable sets; 0 where it is unset or no whole number. A
+// build with NDEBUG never reads it and returns 0.
 int TestMilliseconds(const char* variable);
 
 // Returns Patient(bound), or the time that a test sets because it waits for this one bound.

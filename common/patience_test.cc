@@ -38,5 +38,21 @@ TEST(PatienceTest, EnvironmentSetsTheFactorOfUnoptimisedBuilds) {
   }
 }
 
+TEST(PatienceTest, EnvironmentReplacesOneBound) {
+  const char* const variable = "BERTH_TEST_BOUND_MS";
+  for (const char* const text : {"", "0", "-3", "ten", "1.5"}) {
+    ASSERT_EQ(::setenv(variable, text, 1), 0);
+    EXPECT_EQ(PatientUnless(variable, absl::Seconds(2)), Patient(absl::Seconds(2))) << text;
+  }
+  ASSERT_EQ(::setenv(variable, "300", 1), 0);
+#ifdef NDEBUG
+  EXPECT_EQ(PatientUnless(variable, absl::Seconds(2)), absl::Seconds(2));
+#else
+  EXPECT_EQ(PatientUnless(variable, absl::Seconds(2)), absl::Milliseconds(300));
+#endif
+  ASSERT_EQ(::unsetenv(variable), 0);
+  EXPECT_EQ(PatientUnless(variable, absl::Seconds(2)), Patient(absl::Seconds(2)));
+}
+
 }  // namespace
 }  // namespace berth

@@ -220,9 +220,9 @@ class Core {
     std::vector<ChannelId> unproven;
   };
   void Detach(absl::Time now, const Detached& detached, Effects* effects);
-  // Ends a session whose holders nothing shows, unless it has a permit or reservation, or a connected process: what such
-  // a holder has must stay counted. Processes whose end nothing proves have Limits::unseen_patience to return, and their
-  // blocks, imports and plans stay counted, too. Ignored for an unknown session.
+  // Ends a session whose holders nothing shows, unless it has a permit or reservation, or a connected process: what
+  // such a holder has must stay counted. Processes whose end nothing proves have Limits::unseen_patience to return, and
+  // their blocks, imports and plans stay counted, too. Ignored for an unknown session.
   void EndIfUnused(absl::Time now, SessionId session, Effects* effects);
   // The session's lifeline is connected again: EndIfUnused() applies no more.
   void LifelineRejoined(absl::Time now, SessionId session, Effects* effects);

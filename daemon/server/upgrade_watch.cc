@@ -22,7 +22,10 @@ constexpr absl::Duration kTakeOverLimit = absl::Seconds(10);
 }  // namespace
 
 UpgradeWatch::UpgradeWatch(EventLoop* loop, const StatePageLayout* page, std::function<void()> end_executed)
-    : loop_(loop), page_(page), end_executed_(std::move(end_executed)), limit_(PatientUnless("BERTH_TEST_TAKE_OVER_MS", kTakeOverLimit)) {}
+    : loop_(loop),
+      page_(page),
+      end_executed_(std::move(end_executed)),
+      limit_(PatientUnless("BERTH_TEST_TAKE_OVER_MS", kTakeOverLimit)) {}
 
 void UpgradeWatch::Forget() {
   MutexLock lock(&mu_);

@@ -1,5 +1,5 @@
-// Waiters of a daemon in a PID namespace of its own, which cannot look at its clients' processes: the stopped ones among
-// them cost the next waiter one limit together.
+// Waiters of a daemon in a PID namespace of its own, which cannot look at its clients' processes: the stopped ones
+// among them cost the next waiter one limit together.
 
 #include <sched.h>
 #include <signal.h>
