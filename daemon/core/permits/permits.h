@@ -188,7 +188,7 @@ class Permits final : public WaitPlace {
   // Whether a request of the process would be skipped if the process were stopped.
   bool MayBeSkipped(ChannelId channel) const;
   // Skips a waiting request. Requires: its process retries it after PROCESS_STOPPED (RequestTag::takes_up).
-  void SetAside(StepContext& step, const RequestId& request);
+  void SkipRequest(StepContext& step, const RequestId& request);
   // The daemon cannot read the state of this process: the daemon's PID namespace does not show it.
   bool IsUnseen(ChannelId channel) const;
   // Returns when an unseen process was last granted or promised what it has left untaken for kDoubtAfter;

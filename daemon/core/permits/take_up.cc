@@ -268,7 +268,7 @@ bool Permits::MayBeSkipped(ChannelId channel) const {
   });
 }
 
-void Permits::SetAside(StepContext& step, const RequestId& request) {
+void Permits::SkipRequest(StepContext& step, const RequestId& request) {
   const Pending& pending = core_.requests.pending().at(request);
   if (pending.place == &core_.byte_queue) return core_.byte_queue.SkipStopped(step, request);
   if (pending.ticket.pool != nullptr) {
@@ -322,7 +322,7 @@ bool Permits::SkipSilent(StepContext& step) {
       const Pending& pending = core_.requests.pending().at(request);
       const bool waits = pending.place == this || pending.place == &core_.byte_queue;
       if (!pending.takes_up || !pending.call || !waits) continue;
-      SetAside(step, request);
+      SkipRequest(step, request);
       skipped = true;
     }
   }
@@ -340,7 +340,7 @@ void Permits::SkipStopped(StepContext& step, const std::vector<ChannelId>& chann
       const Pending& pending = core_.requests.pending().at(request);
       if (!pending.takes_up) continue;
       const bool for_units = pending.call && pending.place == this;
-      if (for_units || pending.place == &core_.byte_queue) SetAside(step, request);
+      if (for_units || pending.place == &core_.byte_queue) SkipRequest(step, request);
     }
     for (auto it = offers_.lower_bound({channel, 0}); it != offers_.end() && it->first.channel == channel;) {
       const RequestId request = it->first;
