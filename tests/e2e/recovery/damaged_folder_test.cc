@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -64,7 +65,10 @@ class DamagedFolderTest : public ::testing::TestWithParam<std::tuple<const char*
       : errors_(absl::StrCat(::testing::TempDir(), "/errors-", ::getpid())),
         daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}, .errors = errors_}),
         command_(daemon_.folder()) {}
-  ~DamagedFolderTest() override { ::unlink(errors_.c_str()); }
+  ~DamagedFolderTest() override {
+    if (HasFailure()) std::cout << "the daemon's log:\n" << Read(errors_) << std::endl;
+    ::unlink(errors_.c_str());
+  }
 
   std::string file() const { return std::get<0>(GetParam()); }
   std::string PathOf(const std::string& name) const { return daemon_.folder() + "/" + name; }
