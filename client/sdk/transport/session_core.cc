@@ -9,9 +9,11 @@
 #include <optional>
 #include <utility>
 
+#include <berth/end_notice.h>
 #include <berth/error.h>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"

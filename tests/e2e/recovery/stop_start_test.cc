@@ -410,9 +410,12 @@ TEST_P(StopStartTest, UnreadableSettingsPreventFirstStartOfBoot) {
   End();
   damage();
   daemon_.ForgetBoot();
+  // A killed daemon has the folder until its last process is gone.
+  const std::string folder = absl::StrCat("--folder=", daemon_.folder());
+  ASSERT_TRUE(Eventually([&] { return ProcessesWith("berthd", folder).empty(); }));
   Subprocess berthd = Subprocess::Start(
       {.argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1", ProgramPath("daemon/berthd"),
-                absl::StrCat("--folder=", daemon_.folder()), "--backend=host"}});
+                folder, "--backend=host"}});
   const std::string said = berthd.ReadAll();
   EXPECT_NE(berthd.Wait(), 0);
   EXPECT_TRUE(absl::StrContains(said, path)) << said;
