@@ -328,8 +328,10 @@ void ByteQueue::ReadByteWaiter(uint64_t number, ArchiveReader& archive) {
   waiting.number = number;
   const bool known = std::all_of(waiting.asks.begin(), waiting.asks.end(),
                                  [this](const ByteRequest& ask) { return core_.devices.Has(ask.device); });
+  // A request for a block names one device.
+  const bool counted = waiting.reserve_for.has_value() || waiting.asks.size() == 1;
   const auto pending = core_.requests.pending().find(waiting.request);
-  if (archive.failed() || !known || pending == core_.requests.pending().end() ||
+  if (archive.failed() || !known || !counted || pending == core_.requests.pending().end() ||
       core_.sessions.table().Find(waiting.session) == nullptr || !byte_queue_.Restore(waiting)) {
     return archive.Fail();
   }

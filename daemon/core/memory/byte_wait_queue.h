@@ -99,7 +99,8 @@ class ByteWaitQueue {
   ByteWaitQueue(Journal* journal, const Options& options)
       : journal_(*journal), options_(options), lines_(options.passes_before_reserve) {}
 
-  // Adds an entry. Its address is stable until it is taken. Requires: the request does not wait yet.
+  // Adds an entry. Its address is stable until it is taken. Requires: the request does not wait yet; one for a block
+  // asks one device.
   Waiting& Push(Waiting waiting);
   // Removes and returns the entry. Requires: the request waits.
   Waiting Take(const RequestId& request);

@@ -47,7 +47,7 @@ class ByteWaitQueueTest : public ::testing::Test {
 };
 
 TEST_F(ByteWaitQueueTest, EntriesStayInOrder) {
-  for (const uint64_t sequence : {5, 3, 4}) queue_.Push({.request = Request(sequence)});
+  for (const uint64_t sequence : {5, 3, 4}) queue_.Push({.request = Request(sequence), .asks = {{}}});
   EXPECT_EQ(queue_.Take(Request(3)).request, Request(3));
   EXPECT_EQ(queue_.Find(Request(3)), nullptr);
   std::vector<uint64_t> order;
@@ -56,7 +56,7 @@ TEST_F(ByteWaitQueueTest, EntriesStayInOrder) {
 }
 
 TEST_F(ByteWaitQueueTest, OnlyPatientEntriesHaveDeadline) {
-  queue_.Push({.request = Request(1), .deadline = kStart});
+  queue_.Push({.request = Request(1), .asks = {{}}, .deadline = kStart});
   EXPECT_EQ(queue_.next_deadline(), absl::InfiniteFuture());
   queue_.Push(Patient(2, kStart + absl::Seconds(9)));
   queue_.Push(Patient(3, kStart + absl::Seconds(5)));
