@@ -66,6 +66,8 @@ struct Options {
   size_t processes = 5;
   // The daemon can see which processes are stopped.
   bool visible = true;
+  // The processes are in a PID namespace that the daemon does not see.
+  bool unseen = false;
   bool restarts = false;
   // Units and bytes are reserved for a request that two others have passed.
   bool reserves = false;
@@ -87,6 +89,7 @@ class StoppedWaiters {
   StoppedWaiters(uint64_t seed, const Options& options)
       : options_(options), whole_{.tests = options.cap, .wide = 2, .mib = 16}, stops_(seed % 2 == 1 ? 25 : 6),
         random_(seed), h_(ConfigOf(options)) {
+    h_.unseen = options.unseen;
     for (size_t i = 0; i < options.processes; ++i) {
       Process& process = processes_.emplace_back(Process{.peer = h_.Open()});
       // From the acknowledgement of its page on, a process takes its grants up.
@@ -449,7 +452,7 @@ void Simulate(const Options& options) {
   }
   for (const auto& [kind, count] : grants) EXPECT_GT(count, 0u) << static_cast<int>(kind);
   EXPECT_EQ(withdrawn > 0, options.kinds != std::vector<Kind>{Kind::kBytes});
-  EXPECT_EQ(skipped > 0, options.visible || options.Has(Kind::kBytes));
+  EXPECT_EQ(skipped > 0, options.visible || options.unseen || options.Has(Kind::kBytes));
 }
 
 const std::vector<Kind> kAllKinds = {Kind::kPermit, Kind::kGang, Kind::kGangWithBytes, Kind::kPlan, Kind::kBytes};
@@ -473,6 +476,11 @@ TEST(StoppedWaitersTest, InvisibleStopsNeverUseUnitTwice) { Simulate({.cap = 2, 
 
 TEST(StoppedWaitersTest, InvisibleStopsOfAllKindsUseNothingTwice) {
   Simulate({.kinds = kAllKinds, .cap = 2, .processes = 6, .visible = false});
+}
+
+TEST(StoppedWaitersTest, UnseenStopsOfAllKindsUseNothingTwice) {
+  Simulate({.cap = 1, .visible = false, .unseen = true});
+  Simulate({.kinds = kAllKinds, .cap = 2, .processes = 6, .visible = false, .unseen = true});
 }
 
 TEST(StoppedWaitersTest, UnitsSurviveBrokersDeath) {

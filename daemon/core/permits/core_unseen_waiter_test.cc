@@ -79,12 +79,12 @@ class CoreUnseenWaiterTest : public testing::Test {
     h_->Tick();
   }
   // Passes time until the request of a process that runs is granted. The process sends its request again when asked to.
-  absl::Duration AwaitGrant(Waits& runs) {
+  absl::Duration AwaitGrant(Waits& runs, absl::Duration step = absl::Milliseconds(250)) {
     const absl::Time begin = h_->now;
     while (!Granted(runs) && h_->now - begin < absl::Minutes(1)) {
       if (h_->Answered(runs.call)) SendAgain(runs);
       h_->WorkAll();
-      if (!h_->Answered(runs.call)) Pass(absl::Milliseconds(10));
+      if (!h_->Answered(runs.call)) Pass(step);
     }
     EXPECT_TRUE(Granted(runs));
     return h_->now - begin;
@@ -99,17 +99,23 @@ class CoreUnseenWaiterTest : public testing::Test {
 };
 
 TEST_F(CoreUnseenWaiterTest, HundredStoppedWaitersCostOneLimit) {
-  for (const uint64_t processes_per_look : {256, 16}) {
-    SCOPED_TRACE(processes_per_look);
-    Start(processes_per_look);
+  struct Row {
+    uint64_t processes_per_look;
+    int stopped;
+    absl::Duration step;
+  };
+  // Looks of 16 processes follow one another after 10 ms.
+  for (const Row& row : {Row{256, 100, absl::Milliseconds(250)}, Row{16, 40, absl::Milliseconds(10)}}) {
+    SCOPED_TRACE(row.processes_per_look);
+    Start(row.processes_per_look);
     Peer holder = h_->Open();
     const AcquireResult held = h_->MustAcquire(holder, One("h"));
     std::vector<Waits> stopped;
-    for (int i = 0; i < 100; ++i) stopped.push_back(Send(i % 2 == 1 ? Gang() : Acquire("s")));
+    for (int i = 0; i < row.stopped; ++i) stopped.push_back(Send(i % 2 == 1 ? Gang() : Acquire("s")));
     Waits runs = Send(Acquire("r"));
     const Waits last = Send(Acquire("l"));
     h_->Release(holder, held.acquisition);
-    EXPECT_LE(AwaitGrant(runs), kPatience + absl::Milliseconds(10));
+    EXPECT_LE(AwaitGrant(runs, row.step), kPatience + absl::Milliseconds(10));
     EXPECT_EQ(CountWithdrawn(stopped), 1u);
     EXPECT_FALSE(Granted(last)) << "it came later";
     EXPECT_EQ(h_->Pool().out, 1u);
@@ -121,12 +127,12 @@ TEST_F(CoreUnseenWaiterTest, HundredStoppedWaitersCostOneLimit) {
   }
 }
 
-TEST_F(CoreUnseenWaiterTest, HundredStoppedByteWaitersCostOneLimit) {
+TEST_F(CoreUnseenWaiterTest, StoppedByteWaitersCostOneLimit) {
   Start();
   Peer holder = h_->Open();
   const AllocateResult held = h_->MustAllocate(holder, MiB(16));
   std::vector<Waits> stopped;
-  for (int i = 0; i < 100; ++i) stopped.push_back(Send(Allocate()));
+  for (int i = 0; i < 40; ++i) stopped.push_back(Send(Allocate()));
   Waits runs = Send(Allocate());
   Pass(absl::Milliseconds(1));
   h_->Free(holder, held.block.handle, {held.import});
