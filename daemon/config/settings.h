@@ -174,7 +174,8 @@ struct ConfigText {
 };
 
 // Reads the configuration file. Reads again what has changed meanwhile. Errors: those of the system, naming the file;
-// kInvalidArgument, marked by AsBeingWritten(), for a file that changes during each read; kAborted if the file has another mark than `complete`.
+// kInvalidArgument, marked by AsBeingWritten(), for a file that changes during each read; kAborted if the file has
+// another mark than `complete`.
 absl::StatusOr<ConfigText> ReadConfigText(const Options& options,
                                           const std::optional<ConfigMark>& complete = std::nullopt);
 // Combines flags and a file's text; a flag overrides the file. Limits a user's connections to a part of the total.
