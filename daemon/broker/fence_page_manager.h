@@ -32,7 +32,7 @@ class FencePageManager {
   void Make(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
   // Executes a DropFencePage effect.
   void Drop(ChannelId channel) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns a new fd of the page. Errors: kNotFound if there is no page; others if the page exists and cannot be opened.
+  // Returns a new fd of the page. Errors: kNotFound if there is no page; those of the system if it cannot be opened.
   absl::StatusOr<UniqueFd> Open(ChannelId channel, bool read_only) const ABSL_LOCKS_EXCLUDED(mu_);
   // Returns a writable fd for the process that the page belongs to. Makes a page that could not be made before. Errors:
   // kNotFound if that fails again.

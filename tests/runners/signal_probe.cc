@@ -7,7 +7,8 @@
 //       at a SIGRTMIN+5 to the foreground, and prints "moved".
 //   signal_probe command SIGNAL handles|plain
 //       Prints "started PID BLOCKED IGNORED"; at a SIGRTMIN+1 "saw COUNT PENDING" of SIGNAL, and ends with 7; at a
-//       SIGRTMIN+2 "awake FORWARDED", how many of them its parent sent; at a SIGRTMIN+3 reads its terminal for SIGTTIN, else writes to it, and prints "used ERROR".
+//       SIGRTMIN+2 "awake COUNT", of the SIGNALs that its parent sent; at a SIGRTMIN+3 reads its terminal for SIGTTIN,
+//       else writes to it, and prints "used ERROR".
 //   signal_probe traced COMMAND...
 //       Becomes the command, which its parent traces from its first instruction on.
 //   signal_probe attributes ...

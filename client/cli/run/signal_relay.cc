@@ -52,8 +52,8 @@ int SignalOf(const signalfd_siginfo& info) { return static_cast<int>(info.ssi_si
 // Queued signals are delivered one by one; of every other signal at most one is pending.
 bool IsQueued(int signal) { return signal >= SIGRTMIN; }
 
-// Whether two signals may count as one where they are close to each other. A signal of the opposite effect may have come
-// between two that discard it.
+// Whether two signals may count as one where they are close to each other. Between two that discard pending signals, a
+// signal of the opposite effect may have come.
 bool MayMerge(int signal) { return !IsQueued(signal) && !DiscardsPending(signal); }
 
 sigset_t AllSignals() {

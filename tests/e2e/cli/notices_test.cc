@@ -48,7 +48,7 @@ struct Case {
   Output output;
   int flags;
   Subprocess process;
-  // What the program has written.
+  // The program's text so far.
   std::string read = {};
 };
 
