@@ -34,10 +34,9 @@ class UnseenWaitersTest : public ::testing::Test {
   static int CountEnds(TestDaemon& daemon, v1::HistoryLease::End end) {
     v1::ListHistoryRequest request;
     request.set_kind(v1::HistoryLease::PERMIT);
+    const v1::ListHistoryResponse answer = Must(ListHistory(daemon.admin_session(), request, 1'000));
     int count = 0;
-    for (const v1::HistoryLease& lease : Must(ListHistory(daemon.admin_session(), request, 1'000)).leases()) {
-      count += lease.end() == end ? 1 : 0;
-    }
+    for (const v1::HistoryLease& lease : answer.leases()) count += lease.end() == end ? 1 : 0;
     return count;
   }
 };
