@@ -15,8 +15,9 @@ constexpr uint64_t kMostRows = 1000;
 }  // namespace
 
 absl::StatusOr<v1::ListHistoryResponse> ListHistory(const std::shared_ptr<Session>& session,
-                                                    v1::ListHistoryRequest request, uint64_t most) {
+                                                    const v1::ListHistoryRequest& filter, uint64_t most) {
   internal::SessionCore& core = *session->core();
+  v1::ListHistoryRequest request = filter;
   v1::ListHistoryResponse all;
   do {
     request.set_page_size(static_cast<int32_t>(std::min(most - static_cast<uint64_t>(all.leases_size()), kMostRows)));

@@ -303,13 +303,14 @@ TEST_F(HistoryTest, TenantSeesItsOwnObserverSeesAll) {
     other.Do(absl::StrCat("allocate secret ", kMiB));
     EXPECT_EQ(Leases(daemon).size(), 3u);
     const auto mine = Must(Session::Open({.folder = daemon.folder(), .always_new = true}));
-    const v1::ListHistoryResponse shown = Must(ListHistory(mine));
+    const v1::ListHistoryResponse shown = Must(ListHistory(mine, {}));
     ASSERT_EQ(shown.leases_size(), 1);
     EXPECT_EQ(shown.leases(0).session(), own.session().value());
     v1::ListHistoryRequest theirs;
     theirs.set_kind(Lease::BLOCK);
     EXPECT_EQ(Must(ListHistory(mine, theirs)).leases_size(), 0);
-    EXPECT_EQ(Must(ListHistory(Must(Session::Open({.folder = daemon.folder(), .observer = true})))).leases_size(), 3);
+    const auto observer = Must(Session::Open({.folder = daemon.folder(), .observer = true}));
+    EXPECT_EQ(Must(ListHistory(observer, {})).leases_size(), 3);
     struct stat info;
     ASSERT_EQ(::stat(absl::StrCat(state_, "/history.db").c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777, 0600u);
@@ -335,7 +336,7 @@ TEST_F(HistoryTest, DisabledHistoryIsReportedAsUnsupported) {
   {
     Actor actor(daemon);
     actor.Do("acquire p");
-    const absl::Status refused = ListHistory(daemon.admin_session()).status();
+    const absl::Status refused = ListHistory(daemon.admin_session(), {}).status();
     EXPECT_TRUE(Refused(refused, Reason::kUnsupported, {{"capability", "history"}}));
     EXPECT_FALSE(std::filesystem::exists(state_ + "/history.db"));
   }

@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "berth/v1/device.pb.h"
+#include "berth/v1/history.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/history.h"
