@@ -390,6 +390,7 @@ LIMITS_OF = {
     "waiters of one pool": [("daemon/core/core.h", "waiters_per_pool", "operator_waiters_per_pool")],
     "requests that wait for bytes": [
         ("daemon/core/core.h", "waiting_allocations_per_device", "operator_allocations_per_device")],
+    "bytes of waiting requests": [("daemon/core/core.h", "waiting_bytes", "operator_waiting_bytes")],
     "blocks, and requests for one": [("daemon/core/core.h", "blocks", "operator_blocks")],
     "imports of blocks": [
         ("daemon/core/core.h", "imports", "imports_per_block", "imports_per_channel", "operator_imports")],
@@ -431,10 +432,11 @@ LIMITS_OF = {
                             ("daemon/supervisor/fd_store/fd_reserve.h", "kOperatorSessionFds")],
     "places of the service manager's": [
         ("daemon/supervisor/fd_store/service_manager_fd_store.h", "kLifelines", "kProcesses")],
-    "new blocks that wait": [("daemon/device/worker/worker_channel.h", "kMaxWaitingCreates")],
+    "blocks that a worker of a device makes": [
+        ("daemon/core/core.h", "creates_per_worker", "operator_creates_per_worker")],
     "accounts without a session": [("daemon/core/core.h", "detached_tenants")],
     "lines of the daemon's log": [("daemon/service/limits/refusal_log.h", "kLinesPerSecond")],
-    "devices for which a refusal": [("daemon/core/devices/placement.cc", "kNamedDevices")],
+    "devices for which a refusal": [("daemon/core/devices/placement.h", "kNamedDevices")],
 }
 
 
