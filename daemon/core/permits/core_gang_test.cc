@@ -2,6 +2,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "daemon/core/testing/core_harness.h"
 
 namespace berth::core {
@@ -165,6 +167,13 @@ TEST(CoreGangTest, NestedRequestGetsNamedDeviceOfAdoptableGang) {
     EXPECT_EQ(h.MustAcquire(a, nested).permit, permit.permit);
   }
   EXPECT_EQ(h.MustAcquire(a, Wide(1, "test")).permit, got.permits[0].permit);
+  // A refusal names the permit of the device.
+  AcquireRequest large = Wide(1, "large");
+  large.device = {.pick = DevicePick::kNamed, .uuid = got.permits[1].device->uuid, .declared = MiB(1)};
+  const absl::Status refused = h.StatusOf(h.Acquire(a, large));
+  EXPECT_TRUE(IsRefusal(refused, Reason::kNestedOverHeld)) << refused;
+  const std::string holds = absl::StrCat("the enclosing permit ", got.permits[1].permit.value(), " holds 0");
+  EXPECT_TRUE(absl::StrContains(refused.message(), holds)) << refused;
 }
 
 TEST(CoreGangTest, NestedRequestsSpreadOverGangsDevices) {

@@ -138,18 +138,21 @@ const PermitPool::Permit* PermitPool::FindNest(const Requester& requester, const
 }
 
 const PermitPool::Permit* PermitPool::FindAdoptable(SessionId session, const AcquireRequest& what) const {
-  const Permit* first = nullptr;
+  // The permit that a refusal names: that of the requested device, otherwise the first one.
+  const Permit* nearest = nullptr;
   const Permit* best = nullptr;
   for (auto it = adoptable_.lower_bound({session, PermitId()});
        it != adoptable_.end() && it->first == session; ++it) {
     const Permit* const permit = &permits_.at(it->second);
-    if (first == nullptr) first = permit;
+    const std::optional<PlacedDevice>& device = permit->view.device;
+    const bool named = what.device.pick == DevicePick::kNamed && device.has_value() && device->uuid == what.device.uuid;
+    if (nearest == nullptr || named) nearest = permit;
     if (!CheckNest(*permit, what).ok()) continue;
     // Processes that each request one of several devices are spread over the permits. Those that request none use none.
     const bool spreads = what.device.pick != DevicePick::kNone;
     if (best == nullptr || (spreads && permit->device_use() < best->device_use())) best = permit;
   }
-  return best == nullptr ? first : best;
+  return best == nullptr ? nearest : best;
 }
 
 absl::Status PermitPool::CheckNest(const Permit& permit, const AcquireRequest& what) const {
