@@ -1,5 +1,5 @@
-"""Ranks of `torchrun` under `berth run --gpus 2`: each uses its own device, in the job and in a nested run. And jobs
-that choose their device by each kind of name: each sees that device alone.
+"""Ranks of `torchrun` under `berth run --gpus 2`: each uses its own device, in the job and in nested runs of each form.
+Jobs that choose their device by each kind of name: each sees that device alone. Drained devices: refused or awaited.
 
     torch_ranks.py BERTH        starts the jobs; needs a daemon, two GPUs, PyTorch with NCCL
     torch_ranks.py BERTH rank   one rank of it
@@ -10,6 +10,8 @@ import subprocess
 import sys
 
 RANKS = 2
+# Each names one device of the rank's lease.
+NESTED = [["--gpus", "1"], ["--device", "any"], ["--mem", "1GiB"]]
 
 
 def uuid_of(index):
@@ -19,7 +21,7 @@ def uuid_of(index):
 
 
 def rank(berth):
-    """Prints "RANK UUID NESTED", the rank's device and that of a run nested in the job."""
+    """Prints "RANK UUID NESTED", the rank's device and those of runs nested in the job, separated by commas."""
     import torch
     import torch.distributed
 
@@ -31,11 +33,14 @@ def rank(berth):
     assert total.item() == RANKS, total
     # One GPU of the job's, which the nested process sees as its only one.
     code = "import torch; print(torch.cuda.device_count(), torch.cuda.get_device_properties(0).uuid)"
-    nested = subprocess.run([berth, "run", "--gpus", "1", "--", sys.executable, "-c", code], check=True,
-                            stdout=subprocess.PIPE, text=True).stdout.split()
-    assert nested[0] == "1", nested
+    used = []
+    for options in NESTED:
+        nested = subprocess.run([berth, "run", *options, "--", sys.executable, "-c", code], check=True,
+                                stdout=subprocess.PIPE, text=True).stdout.split()
+        assert nested[0] == "1", (options, nested)
+        used.append(nested[1])
     # One write, so that the lines of two ranks do not mix.
-    os.write(1, f"{local} {uuid_of(local)} {nested[1]}\n".encode())
+    os.write(1, f"{local} {uuid_of(local)} {','.join(used)}\n".encode())
     torch.distributed.destroy_process_group()
 
 
@@ -68,20 +73,55 @@ def choose(berth):
     return f"{len(cases)} ways to choose a device, 4 refused"
 
 
+def share(berth):
+    """Starts three nested runs at once in a job of two devices, with ranks 0, 1 and 2. Returns a summary."""
+    script = ("for rank in 0 1 2; do LOCAL_RANK=$rank \"$0\" run --gpus 1 -- "
+              "sh -c 'echo $LOCAL_RANK $BERTH_DEVICE; sleep 2' & done; wait")
+    job = subprocess.run([berth, "run", "--gpus", "2", "--", "sh", "-c", script, berth], check=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    devices = dict(line.split() for line in job.stdout.splitlines())
+    assert sorted(devices) == ["0", "1", "2"], job
+    assert devices["0"] != devices["1"] and devices["2"] in (devices["0"], devices["1"]), devices
+    assert "share" in job.stderr, job.stderr
+    return "a third rank shares a device, and says so"
+
+
+def drain(berth):
+    """Drains the second device: who names it is refused or waits, and all others get the first. Returns a summary."""
+
+    def run(*words, **options):
+        return subprocess.run([berth, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                              **options)
+
+    assert run("--admin", "device", "drain", "1", "--reason", "a test").returncode == 0
+    refused = run("run", "--device", "1", "--", "true")
+    assert refused.returncode == 125 and "drain" in refused.stderr, refused
+    first = run("run", "--gpus", "1", "--ordinals", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    assert (first.returncode, first.stdout) == (0, "0\n"), first
+    with subprocess.Popen([berth, "run", "--device", "1", "--wait-for-device", "--", "echo", "ran"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waits:
+        notice = waits.stderr.readline()
+        assert "waiting for" in notice, notice
+        assert run("--admin", "device", "undrain", "1").returncode == 0
+        assert waits.communicate()[0] == "ran\n" and waits.returncode == 0
+    return "a drained device is refused, left out, and awaited"
+
+
 def main():
     berth = sys.argv[1]
     if len(sys.argv) > 2:
         return rank(berth)
     choices = choose(berth)
-    said = subprocess.run([berth, "run", "--gpus", str(RANKS), "--", "torchrun", "--standalone",
+    said = subprocess.run([berth, "run", "--gpus", str(RANKS), "--mem", "2GiB", "--", "torchrun", "--standalone",
                            f"--nproc-per-node={RANKS}", sys.argv[0], berth, "rank"], check=True,
                           stdout=subprocess.PIPE, text=True).stdout
     print(said, end="")
     lines = sorted(line.split() for line in said.splitlines() if len(line.split()) == 3)
     assert [line[0] for line in lines] == [str(local) for local in range(RANKS)], said
     assert len({line[1] for line in lines}) == RANKS, "two ranks use one device"
-    assert all(line[1] == line[2] for line in lines), "a nested run uses another device than its rank"
-    print(f"{choices}\n{RANKS} ranks on {RANKS} devices, nested runs on the same")
+    assert all(set(line[2].split(",")) == {line[1]} for line in lines), "a nested run uses another device than its rank"
+    print(f"{share(berth)}\n{drain(berth)}\n{choices}")
+    print(f"{RANKS} ranks on {RANKS} devices, nested runs of {len(NESTED)} forms on the same")
     return 0
 
 
