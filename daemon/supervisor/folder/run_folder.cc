@@ -57,12 +57,20 @@ const Socket& SocketOf(fd_store::Listener listener) {
                        [listener](const Socket& socket) { return socket.listener == listener; });
 }
 
+// Gives the file to the group, which then may do what its mode says. A user namespace that does not map the group knows
+// none of its members either: the file stays with the daemon's own group.
+absl::Status GiveToGroup(const std::string& path, uid_t owner, gid_t group) {
+  if (::chown(path.c_str(), owner, group) == 0 || errno == EINVAL) return absl::OkStatus();
+  return OsError(absl::StrCat("chown ", path, " to group ", group), errno);
+}
+
 absl::Status MakeFolder(const std::string& path, FolderGroups groups) {
   if (::mkdir(path.c_str(), 0700) < 0) {
     if (errno != EEXIST) return OsError(absl::StrCat("mkdir ", path), errno);
   } else if (::geteuid() == 0) {
-    if (groups.clients.has_value() && ::chown(path.c_str(), 0, *groups.clients) < 0)
-      return OsError(absl::StrCat("chown ", path), errno);
+    if (groups.clients.has_value()) {
+      if (absl::Status given = GiveToGroup(path, 0, *groups.clients); !given.ok()) return given;
+    }
     if (::chmod(path.c_str(), groups.observers.has_value() ? 0751 : 0750) < 0)
       return OsError(absl::StrCat("chmod ", path), errno);
   }
@@ -331,8 +339,8 @@ absl::StatusOr<RunFolder::Listening> RunFolder::ListenOn(fd_store::Listener list
   const std::optional<gid_t> group = how.others == Others::kGroup       ? groups.clients
                                      : how.others == Others::kObservers ? groups.observers
                                                                         : std::nullopt;
-  if (group.has_value() && ::chown(path.c_str(), static_cast<uid_t>(-1), *group) < 0) {
-    return OsError(absl::StrCat("chown ", path), errno);
+  if (group.has_value()) {
+    if (absl::Status given = GiveToGroup(path, static_cast<uid_t>(-1), *group); !given.ok()) return given;
   }
   const bool group_may = how.others == Others::kGroup || group.has_value();
   if (::chmod(path.c_str(), group_may ? 0660 : 0600) < 0) return OsError(absl::StrCat("chmod ", path), errno);

@@ -263,8 +263,8 @@ TEST(IdentityTest, OverflowUidIsRejected) {
   SKIP_UNLESS_ROOT();
   SKIP_UNLESS_UNSHARED(CLONE_NEWUSER);
   if (OtherUser().has_value()) GTEST_SKIP() << "every client but root's is refused here";
-  // To a daemon in a user namespace that maps only root, every other user reads as 65534.
-  TestDaemon daemon({.user_namespace = true});
+  // To a daemon in a user namespace that maps only root, every other user reads as 65534, and no other group exists.
+  TestDaemon daemon({.flags = {"--client-group=12345", "--observer-group=12346"}, .user_namespace = true});
   Actor root(daemon);
   EXPECT_TRUE(Ok(root.Ask("acquire p")));
   Actor other(daemon, {.uid = kOther, .open = false});
