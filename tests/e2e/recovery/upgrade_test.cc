@@ -86,6 +86,13 @@ class UpgradeFromTest : public ::testing::TestWithParam<const char*> {
     const char* const older = ::getenv("BERTH_TEST_OLD_BERTHD");
     return older == nullptr ? "" : older;
   }
+  // Expects the accounts of the start, with the fds that a daemon of this program has at its start: an older program has
+  // others.
+  static void ExpectAccountsBack(TestDaemon& daemon, const TestDaemonOptions& options) {
+    Accounts start = daemon.accounts_at_start();
+    start.fds = TestDaemon(options).accounts_at_start().fds;
+    EXPECT_TRUE(daemon.AccountsReturnTo(start));
+  }
   static constexpr char kNoProgram[] = "BERTH_TEST_OLD_BERTHD names no older berthd";
 };
 
@@ -97,9 +104,10 @@ INSTANTIATE_TEST_SUITE_P(From, UpgradeFromTest,
 TEST_P(UpgradeFromTest, UpgradeFailsNoCall) {
   if (Program().empty()) GTEST_SKIP() << kNoProgram;
   Installed installed(Program());
-  TestDaemon daemon({.program = installed.path(),
-                     .flags = {"--host-devices=2"},
-                     .environment = {"BERTH_GPU_TEST_CONCURRENCY=8"}});
+  TestDaemonOptions options = {.flags = {"--host-devices=2"}, .environment = {"BERTH_GPU_TEST_CONCURRENCY=8"}};
+  const TestDaemonOptions of_this_program = options;
+  options.program = installed.path();
+  TestDaemon daemon(options);
   Actor holder(daemon);
   holder.Do("acquire p");
   holder.Do(absl::StrCat("allocate b ", 4 * kMiB));
@@ -138,7 +146,7 @@ TEST_P(UpgradeFromTest, UpgradeFailsNoCall) {
   EXPECT_TRUE(Ok(holder.Ask("free b")));
   holder.Quit();
   loads.clear();
-  daemon.ExpectAccountsBack();
+  ExpectAccountsBack(daemon, of_this_program);
 }
 
 // The daemon is stopped, and the new program started on its folder.
@@ -189,7 +197,7 @@ TEST_P(UpgradeFromTest, NewProgramResumesLeasesAfterStop) {
   EXPECT_TRUE(Ok(holder.Ask("unreserve r")));
   holder.Quit();
   waiter.Quit();
-  daemon.ExpectAccountsBack();
+  ExpectAccountsBack(daemon, {.environment = {"BERTH_GPU_TEST_CONCURRENCY=4"}});
 }
 
 TEST(UpgradeTest, UpgradeNeedsOperator) {
