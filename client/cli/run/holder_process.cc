@@ -232,7 +232,8 @@ absl::StatusOr<HeldPermits> AcquireForParent(const std::shared_ptr<Session>& ses
     watch.BeginWait(session);
     absl::StatusOr<HeldPermits> permits = AcquirePermits(session, request, request.label, cancellation);
     if (watch.EndWait() || !permits.ok()) return permits;
-    BERTH_RETURN_IF_ERROR(permits->Release());
+    // If the permits ended meanwhile, the next request learns why.
+    permits->Release();
   }
 }
 
@@ -360,11 +361,10 @@ ExitStatus RunHolderProcess(const Globals& globals, const PermitRequest& asked, 
   Detach(notices.say);
   Send(task.report, report);
   over.WaitForNotification();
-  const std::optional<EndNotice> ended = permits->end();
-  const absl::Status released = permits->Release();
-  std::string why = ended.has_value() ? Describe(*ended) : "";
-  // A daemon that does not know the session reports this to the first caller, which may be this release.
-  if (why.empty() && absl::IsUnauthenticated(released)) why = Describe({.reason = EndReason::kNotResumed});
+  std::optional<EndNotice> ended = permits->end();
+  const std::optional<EndNotice> released = permits->Release();
+  if (!ended.has_value()) ended = released;
+  const std::string why = ended.has_value() ? Describe(*ended) : "";
   // Without a release that reads it, the pipe has no reader.
   [[maybe_unused]] const ssize_t written = WriteWithoutBlocking(task.verdict, why.data(), why.size());
   if (!(*session)->joined()) (*session)->End(kEndPatience).IgnoreError();

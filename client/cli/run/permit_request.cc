@@ -28,10 +28,12 @@
 #include "client/cli/run/permit_notice.h"
 #include "client/cli/run/wait_notice.h"
 #include "client/cli/verbs.h"
+#include "client/sdk/permits/permit_watch.h"
 #include "client/sdk/transport/session_core.h"
 #include "common/label.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 #include "common/time_span.h"
 
 namespace berth::cli {
@@ -328,9 +330,22 @@ std::optional<EndNotice> HeldPermits::end() const {
   return std::nullopt;
 }
 
-absl::Status HeldPermits::Release() {
-  absl::Status first;
-  for (Permit& permit : permits_) first.Update(permit.Release());
+std::optional<EndNotice> HeldPermits::AwaitEnd(absl::Duration patience) const {
+  const std::shared_ptr<internal::SessionCore>& core = session_->core();
+  // Any answer follows the notices that waited for this process.
+  if (core->channel().AwaitReturn(SteadyNow() + patience)) core->PauseWaits();
+  return end();
+}
+
+std::optional<EndNotice> HeldPermits::Release() {
+  std::optional<EndNotice> first;
+  for (Permit& permit : permits_) {
+    const absl::Status released = permit.Release();
+    std::optional<EndNotice> ended = internal::EndOf(released);
+    // A daemon that does not know the session reports this to the first caller, which may be this release.
+    if (!ended.has_value() && absl::IsUnauthenticated(released)) ended = {.reason = EndReason::kNotResumed};
+    if (!first.has_value()) first = ended;
+  }
   return first;
 }
 

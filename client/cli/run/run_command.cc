@@ -17,6 +17,7 @@
 #include "client/cli/run/permit_request.h"
 #include "client/cli/run/signal_relay.h"
 #include "client/sdk/transport/session_core.h"
+#include "common/patience.h"
 #include "common/status_macros.h"
 
 namespace berth::cli {
@@ -75,13 +76,13 @@ ExitStatus Attend(const RunOptions& options, const std::vector<std::string>& env
   return Reap(*child);
 }
 
-// Reports on stderr that the permit ended before the command, which ended with `status`.
+// Reports on stderr that the permit ended before its release. The command ended with `status`.
 void SayPermitEnded(const ExitStatus& status, const std::optional<EndNotice>& ended, PermitNotice& notice) {
   if (!ended.has_value()) return;
   // In case the SDK's thread has not delivered the event yet.
   notice.Take({.what = PermitEvent::kEnded, .end = *ended});
   Complain(
-      absl::StrCat("exit code ", kPermitEnded, ": the permit ended before the command, which ended with ",
+      absl::StrCat("exit code ", kPermitEnded, ": the permit ended before its release; the command ended with ",
                    status.signal == 0 ? absl::StrCat("code ", status.code) : absl::StrCat("signal ", status.signal)));
 }
 
@@ -127,17 +128,25 @@ ExitStatus RunHolding(const Globals& globals, const RunOptions& options, RunRepo
   if (options.exec) return Become(options, EnvironmentWith(*environment), relay, report);
   const ExitStatus ran = Attend(options, *environment, relay, report, *notice);
   if (!ran.not_run.empty()) return ran;
-  const std::optional<EndNotice> ended = permits->end();
-  SayPermitEnded(ran, ended, *notice);
   if (options.until == "tree") {
+    const std::optional<EndNotice> ended = permits->AwaitEnd(Patient(kEndPatience));
+    SayPermitEnded(ran, ended, *notice);
     // The last process that holds the lifeline ends the session, and with it the permit.
     permits->Leave();
     return report.Ran(ran, ended.has_value());
   }
-  // Ending the session returns its permits.
-  if (!(*session)->joined() && (*session)->End(kEndPatience).ok()) ExitNow(report.Ran(ran, ended.has_value()));
-  permits->Release().IgnoreError();
-  return report.Ran(ran, ended.has_value());
+  std::optional<EndNotice> ended = permits->end();
+  // While the daemon restarts, only the release learns whether the next daemon ended the permits.
+  const bool away = (*session)->core()->channel().away();
+  std::optional<EndNotice> answered = away ? permits->Release() : std::nullopt;
+  // Ending the session returns its permits. The daemon sends the notice of an earlier end before it answers.
+  const bool over = !(*session)->joined() && (*session)->End(kEndPatience).ok();
+  if (!away) answered = over ? permits->end() : permits->Release();
+  if (!ended.has_value()) ended = answered;
+  SayPermitEnded(ran, ended, *notice);
+  const ExitStatus end = report.Ran(ran, ended.has_value());
+  if (over) ExitNow(end);
+  return end;
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ int ReportUsageError(Command app, std::span<const char* const> words);
 // Writes lines of NAME=VALUE. If a name occurs twice, the last line counts.
 //
 //   ran=yes code=3 permit=held exit=3          the command ended with code 3 (`signal=9` instead of `code` if killed)
-//   ran=yes code=0 permit=ended exit=79        the permit ended before the command did
+//   ran=yes code=0 permit=ended exit=79        the permit ended before its release
 //   ran=exec                                   berth has become the command (--exec); ran=no follows if that failed
 //   ran=no reason=timed-out exit=124           no command ran; also `signal=15` if a signal ended the wait
 class RunReport {

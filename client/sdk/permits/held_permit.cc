@@ -127,9 +127,7 @@ absl::Status HeldPermit::GiveBack() {
   const std::unique_ptr<Releaser> releaser = std::move(releaser_);
   absl::Status status = releaser->Release();
   // The daemon sends the notice before it answers the release.
-  if (const std::optional<EndNotice> ended = end()) {
-    status = absl::AbortedError(absl::StrCat("the permit ended before its release: ", Describe(*ended)));
-  }
+  if (const std::optional<EndNotice> ended = end()) status = ReleasedAfter(*ended);
   Unreference();
   return status;
 }

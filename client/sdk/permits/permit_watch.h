@@ -4,12 +4,15 @@
 #ifndef CLIENT_SDK_PERMITS_PERMIT_WATCH_H_
 #define CLIENT_SDK_PERMITS_PERMIT_WATCH_H_
 
+#include <string.h>
+
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,11 +20,18 @@
 #include <berth/permit_event.h>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/mutex.h"
 
 namespace berth {
 
 namespace internal {
+
+// Names the payload of ReleasedAfter(): an EndNotice in memory representation.
+inline constexpr char kEndNoticeUrl[] = "berth/end_notice";
 
 // State of one guard's permit.
 struct PermitRecord {
@@ -37,6 +47,21 @@ struct PermitRecord {
     return ended.load(std::memory_order_acquire) ? std::optional(end) : std::nullopt;
   }
 };
+
+// The error of a release that came after the end of its permit.
+inline absl::Status ReleasedAfter(const EndNotice& end) {
+  absl::Status status = absl::AbortedError(absl::StrCat("the permit ended before its release: ", Describe(end)));
+  status.SetPayload(kEndNoticeUrl, absl::Cord(absl::string_view(reinterpret_cast<const char*>(&end), sizeof(end))));
+  return status;
+}
+// Returns the end of the permit from such an error; nullopt for any other status.
+inline std::optional<EndNotice> EndOf(const absl::Status& status) {
+  const auto bytes = status.GetPayload(kEndNoticeUrl);
+  if (!bytes.has_value()) return std::nullopt;
+  EndNotice end;
+  memcpy(&end, std::string(*bytes).data(), sizeof(end));
+  return end;
+}
 
 // Thread-safe.
 class PermitWatch {

@@ -26,6 +26,12 @@ absl::Status GiveBackToDaemon(SessionCore& core, uint64_t acquisition, bool if_i
   BERTH_RETURN_IF_ERROR(core.Check());
   const absl::Time deadline = SteadyNow() + Patient(SessionCore::kReturnPatience);
   if (core.GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) return absl::OkStatus();
+  // The next daemon may have ended the permit. Its notice comes on the side channel, and an RPC may overtake it. An SDK
+  // thread may be the one that connects the channel again.
+  if (!SdkThread::IsCurrent() && core.channel().AwaitReturn(deadline) &&
+      core.GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) {
+    return absl::OkStatus();
+  }
   // An RPC is retried until the daemon answers.
   const auto make_attempt = [&](const OpenRequest& open) -> Attempt {
     v1::ReleasePermitRequest request;
@@ -38,6 +44,7 @@ absl::Status GiveBackToDaemon(SessionCore& core, uint64_t acquisition, bool if_i
     };
   };
   const absl::Status status = core.GiveBack(make_attempt, deadline);
+  core.channel().TakeIn();
   // An acquisition that the daemon does not know is already released.
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }

@@ -196,6 +196,7 @@ void SideChannel::Rejoin() {
         fences_.pages.End(absl::UnavailableError("every stream ended at the daemon's restart"));
         resumed_ = true;
         return_at_ = SteadyNow();
+        returned_.SignalAll();
         WakeAsksLocked();
         return;
       }
@@ -355,6 +356,7 @@ void SideChannel::LoseLocked(const absl::Status& why) {
     // Shut the socket down, so that the daemon stops counting on a process that reads no messages.
     ::shutdown(socket_, SHUT_RDWR);
   }
+  returned_.SignalAll();
   EndWaitsLocked(state_);
   fences_.pages.End(state_);
 }

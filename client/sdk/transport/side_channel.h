@@ -117,6 +117,9 @@ class SideChannel {
 
   // Reads and dispatches all messages that the daemon has sent so far.
   void TakeIn() ABSL_LOCKS_EXCLUDED(mu_);
+  // As TakeIn(). While the channel is away, waits for the next daemon until `deadline`. Returns whether it was away and
+  // is back. That daemon's notices then precede its answer to any message.
+  bool AwaitReturn(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // As TakeIn(). Returns why the session ended; nullopt if it has not ended, or this process itself has ended it.
   std::optional<EndNotice> TakeInEnd() ABSL_LOCKS_EXCLUDED(mu_);
   // Ends this process's leases on blocks before the daemon's own message arrives: this process has ended the session.
@@ -217,6 +220,8 @@ class SideChannel {
   absl::Status state_ ABSL_GUARDED_BY(mu_);
   // Whether the stream has ended and the thread looks for the next daemon.
   bool away_ ABSL_GUARDED_BY(mu_) = false;
+  // Signalled when the channel is no longer away.
+  SteadyCondVar returned_;
   // Whether the session is over, so that the end of the stream is a final loss.
   bool session_over_ ABSL_GUARDED_BY(mu_) = false;
   // The first notice of the session's end.

@@ -85,6 +85,15 @@ void SideChannel::WakeAsksLocked() {
   for (const auto& [number, asking] : asking_) asking->news.Signal();
 }
 
+bool SideChannel::AwaitReturn(absl::Time deadline) {
+  TakeIn();
+  MutexLock lock(&mu_);
+  const bool was_away = away_;
+  bool late = false;
+  while (away_ && state_.ok() && !late) late = returned_.WaitWithDeadline(&mu_, deadline);
+  return was_away && !away_;
+}
+
 std::optional<EndNotice> SideChannel::TakeInEnd() {
   TakeIn();
   MutexLock lock(&mu_);

@@ -172,7 +172,7 @@ TEST_P(LeaseEndsTest, RunReportsLeaseEndSignalsAndExitsWithItsCode) {
     EXPECT_TRUE(absl::StrContains(said, "told\n")) << said;
     EXPECT_TRUE(absl::StrContains(said, Said())) << said;
     EXPECT_EQ(run.Wait(), kPermitEnded) << said;
-    EXPECT_TRUE(absl::StrContains(said, "which ended with code 7")) << said;
+    EXPECT_TRUE(absl::StrContains(said, "the command ended with code 7")) << said;
     if (GetParam().stops) return;
     EXPECT_EQ(berth_.Run({"permits", "set", "gpu-tests", "--hold-limit", "never"}), 0);
   }
