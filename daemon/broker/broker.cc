@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/status_macros.h"
 #include "daemon/broker/event_loop.h"
 #include "daemon/supervisor/processes/child_process.h"
 #include "spdlog/spdlog.h"
@@ -44,6 +45,19 @@ absl::Status Broker::CheckTakesProcesses(bool of_operator) {
   MutexLock lock(&mu_);
   if (ledger_ == nullptr) return absl::OkStatus();
   return of_operator ? ledger_->CheckCapacityToLook() : ledger_->CheckCapacity();
+}
+
+absl::StatusOr<std::string> Broker::RestoreLedger() {
+  MutexLock lock(&mu_);
+  if (ledger_ == nullptr) return "";
+  const absl::Status whole = ledger_->CheckFile();
+  if (absl::IsDataLoss(whole)) {
+    BERTH_RETURN_IF_ERROR(ledger_->Migrate(core_.AllRecords()));
+    return std::string(whole.message());
+  }
+  BERTH_RETURN_IF_ERROR(whole);
+  BERTH_RETURN_IF_ERROR(ledger_->RestoreFile());
+  return "";
 }
 
 void Broker::CommitChangesLocked() {

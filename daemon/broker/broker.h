@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -101,11 +102,9 @@ class Broker {
   void Step(EventStep step) ABSL_LOCKS_EXCLUDED(mu_);
   // Handles the timer that ArmTimer() set, whether it fired early or late.
   void TimerFired() ABSL_LOCKS_EXCLUDED(mu_);
-  // As Ledger::RestoreFile().
-  absl::Status RestoreLedger() ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(&mu_);
-    return ledger_ == nullptr ? absl::OkStatus() : ledger_->RestoreFile();
-  }
+  // Writes the ledger's file into the folder again if it is missing there, or was changed in place. Returns the damage
+  // of a file that was changed; empty for none. Errors: those of the file system.
+  absl::StatusOr<std::string> RestoreLedger() ABSL_LOCKS_EXCLUDED(mu_);
   // Executes queued effects, unless another thread does.
   void Continue() ABSL_LOCKS_EXCLUDED(mu_) { Drain(nullptr); }
   // Returns `look` of the core; `look` must not retain references.

@@ -136,6 +136,7 @@ bool Ledger::MostlyStale() const { return file_.end() > kStaleBytes + kStaleFact
 absl::Status Ledger::RestoreFile() { return file_.IsAt(path_) ? absl::OkStatus() : Compact(); }
 
 absl::Status Ledger::Compact() {
+  BERTH_RETURN_IF_ERROR(CheckFile());
   return Replace(record_bytes_, [this](Visit visit) {
     for (const auto& [key, place] : places_) visit(key, file_.At(place.offset, place.size));
   });

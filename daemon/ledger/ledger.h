@@ -68,13 +68,16 @@ class Ledger {
   // Writes the records into a new file in the folder if the current file is missing there. Errors: those of the file
   // system; the ledger continues with its current file.
   absl::Status RestoreFile();
+  // Checks that the file has all committed changes, and nothing else. Errors: those of LedgerFile::CheckContent(); the
+  // caller then replaces the file by Migrate().
+  absl::Status CheckFile() { return file_.CheckContent(); }
 
   // Returns the error of Open() for `why`; for callers that find the fault in the records.
   static absl::Status Fault(const std::string& folder, const absl::Status& why);
 
   uint32_t schema() const { return file_.schema(); }
-  // Replaces all records with `records`, the same records in the identity's schema. The step is atomic. Errors: those
-  // of the file system.
+  // Replaces all records with `records`, the same records in the identity's schema, in a new file. The step is atomic.
+  // Errors: those of the file system.
   absl::Status Migrate(const LedgerRecords& records);
 
   // Persists the changes: when this returns, all of them are in the file, or none. An unchanged record costs nothing.
@@ -117,7 +120,8 @@ class Ledger {
   bool MostlyStale() const;
   static absl::StatusOr<std::unique_ptr<Ledger>> Load(absl::StatusOr<LedgerFile> file, const std::string& folder,
                                                       const LedgerIdentity& identity);
-  // Writes all records into a new file, which replaces the current file atomically.
+  // Writes all records into a new file, which replaces the current file atomically. Errors: those of CheckFile(), as
+  // the new file would give damaged records new checksums; those of the file system.
   absl::Status Compact();
   // Writes the records that `for_each` visits, of `bytes` in total, into such a file.
   using Visit = absl::FunctionRef<void(const RecordKey& key, absl::string_view content)>;

@@ -136,24 +136,48 @@ absl::Status LedgerFile::CheckHeader(const LedgerIdentity& identity, uint64_t si
 }
 
 absl::Status LedgerFile::CheckFrames(uint64_t size) {
-  uint64_t at = sizeof(LedgerHeader);
+  BERTH_ASSIGN_OR_RETURN(frames_, CountFrames());
   LedgerFrame frame;
-  while (at < end_) {
-    const auto damaged = [&] {
-      return absl::DataLossError(absl::StrCat("commit ", frames_ + 1, ", at byte ", at, ", is damaged"));
-    };
-    if (end_ - at < sizeof(frame)) return damaged();
-    memcpy(&frame, map_ + at, sizeof(frame));
-    if (frame.number != frames_ + 1 || frame.size > end_ - at - sizeof(frame)) return damaged();
-    if (frame.checksum != ChecksumOf(frame, At(at + sizeof(frame), frame.size))) return damaged();
-    ++frames_;
-    at += sizeof(frame) + frame.size;
-  }
   if (size - end_ >= sizeof(frame)) {
     memcpy(&frame, map_ + end_, sizeof(frame));
     torn_ = frame.number == frames_ + 1;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> LedgerFile::CountFrames() const {
+  uint64_t frames = 0;
+  uint64_t at = sizeof(LedgerHeader);
+  LedgerFrame frame;
+  while (at < end_) {
+    const auto damaged = [&] {
+      return absl::DataLossError(absl::StrCat("commit ", frames + 1, ", at byte ", at, ", is damaged"));
+    };
+    if (end_ - at < sizeof(frame)) return damaged();
+    memcpy(&frame, map_ + at, sizeof(frame));
+    if (frame.number != frames + 1 || frame.size > end_ - at - sizeof(frame)) return damaged();
+    if (frame.checksum != ChecksumOf(frame, At(at + sizeof(frame), frame.size))) return damaged();
+    ++frames;
+    at += sizeof(frame) + frame.size;
+  }
+  return frames;
+}
+
+absl::Status LedgerFile::CheckContent() {
+  struct stat info;
+  if (::fstat(fd_.get(), &info) < 0) return OsError(absl::StrCat("stat ", path_), errno);
+  if (static_cast<uint64_t>(info.st_size) < capacity_) {
+    // A use of the mapping past the end of the file would end this process.
+    BERTH_RETURN_IF_ERROR(Extend(capacity_));
+    return absl::DataLossError(absl::StrCat("truncated: ", info.st_size, " bytes of ", capacity_));
+  }
+  if (header().magic != LedgerHeader::kMagic || header().checksum != ChecksumOf(header())) {
+    return absl::DataLossError("the header is damaged");
+  }
+  if (header().committed != Seal(end_)) {
+    return absl::DataLossError("the value with the ledger's length is damaged");
+  }
+  return CountFrames().status();
 }
 
 absl::StatusOr<LedgerIdentity> LedgerFile::ReadIdentity(const std::string& path) {

@@ -58,6 +58,11 @@ class LedgerFile {
   // Visits every batch in order, with its offset.
   void ForEach(absl::FunctionRef<void(uint64_t offset, absl::string_view batch)> visit) const;
 
+  // Checks that the file has what this object wrote: a process other than the owner may have changed it in place. A
+  // truncated file is extended, so that its mapping can be used. Errors: kDataLoss naming the damage; those of the file
+  // system.
+  absl::Status CheckContent();
+
   // Makes IsSuperseded() return true from now on.
   void Supersede();
   // Whether `path` names this file.
@@ -91,6 +96,8 @@ class LedgerFile {
   // Errors: the fault of the header.
   absl::Status CheckHeader(const LedgerIdentity& identity, uint64_t size);
   absl::Status CheckFrames(uint64_t size);
+  // Returns the number of frames before end_. Errors: kDataLoss naming the first damaged frame.
+  absl::StatusOr<uint64_t> CountFrames() const;
 
   UniqueFd fd_;
   std::string path_;

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -353,6 +355,32 @@ TEST_F(HeldLedgerTest, DeletedFileIsRewritten) {
   const int fd = ledger_->fd();
   EXPECT_TRUE(ledger_->RestoreFile().ok());
   EXPECT_EQ(ledger_->fd(), fd) << "one that is there is left alone";
+}
+
+TEST_F(HeldLedgerTest, FileChangedInPlaceIsReplaced) {
+  const LedgerRecords records = ledger_->AllRecords();
+  const std::function<void(int)> damages[] = {
+      [](int file) { EXPECT_EQ(::pwrite(file, "x", 1, sizeof(LedgerHeader) + sizeof(LedgerFrame) + 30), 1); },
+      [](int file) { EXPECT_EQ(::pwrite(file, "something", 9, 0), 9); },
+      [](int file) { EXPECT_EQ(::pwrite(file, "x", 1, offsetof(LedgerHeader, committed)), 1); },
+      [](int file) { EXPECT_EQ(::ftruncate(file, 100), 0); },
+      [](int file) { EXPECT_EQ(::ftruncate(file, 0), 0); },
+  };
+  for (const std::function<void(int)>& damage : damages) {
+    EXPECT_TRUE(ledger_->CheckFile().ok());
+    damage(ledger_->fd());
+    EXPECT_TRUE(absl::IsDataLoss(ledger_->CheckFile())) << ledger_->CheckFile();
+    EXPECT_TRUE(ledger_->Migrate(records).ok());
+    EXPECT_EQ(ReadBack(), records);
+    EXPECT_EQ(RecordsHeld(), records);
+  }
+}
+
+TEST_F(HeldLedgerTest, DamagedRecordGetsNoNewChecksum) {
+  const uint64_t place = sizeof(LedgerHeader) + sizeof(LedgerFrame) + 30;
+  ASSERT_EQ(::pwrite(ledger_->fd(), "x", 1, static_cast<off_t>(place)), 1);
+  MakeStale();
+  EXPECT_TRUE(absl::StrContains(Open().status().message(), "is damaged")) << Open().status();
 }
 
 TEST_F(HeldLedgerTest, LedgerWorksInMemoryWithoutFile) {

@@ -414,14 +414,24 @@ void BrokerProcess::OnNotice(Notice notice) {
     spdlog::critical("cannot listen on a recreated socket: {}; restarting the broker", std::string(listens.message()));
     ::_exit(kExitForWant);
   } else if (std::holds_alternative<FolderChanged>(notice)) {
-    LogRestored(broker_->RestoreLedger());
+    RestoreLedger();
     settings_->Look();
   } else {
     Stop();
   }
 }
 
+void BrokerProcess::RestoreLedger() {
+  const absl::StatusOr<std::string> damage = broker_->RestoreLedger();
+  LogRestored(damage.status());
+  if (damage.ok() && !damage->empty()) {
+    spdlog::error("the ledger's file was changed by another process: {}; all leases continue in a new file", *damage);
+  }
+}
+
 void BrokerProcess::Stop() {
+  // The change may come before the supervisor has noticed it.
+  RestoreLedger();
   const core::OutCounts out = broker_->Read([](const core::Core& core) { return core.CountOut(); });
   spdlog::info("stopping: {} permit units and {} blocks ({} bytes) of {} sessions are out; {} requests wait", out.units,
                out.blocks, out.bytes.count(), out.sessions, out.waiters);

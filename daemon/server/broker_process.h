@@ -136,6 +136,8 @@ class BrokerProcess final : private EffectSink {
   // Rereads the configuration file on a thread of its own, because its disk may be slow.
   void BeginReload();
   void Reload();
+  // Writes the ledger's file again if it is missing in the folder, or was changed in place.
+  void RestoreLedger();
   // Ends the process but no lease: the ledger preserves the leases for the next daemon, and the clients wait for it.
   // Calls in progress are cut off, and clients send them again.
   void Stop();

@@ -118,7 +118,7 @@ Supervisor::Supervisor(const SupervisorOptions& options, RunFolder folder, Uniqu
     : options_(options),
       program_(options.program.empty() ? ReadProgram() : options.program),
       folder_(std::move(folder)),
-      folder_watch_(options.folder, {RunFolder::kNode, NodeRecord::kName}),
+      folder_watch_(options.folder, {RunFolder::kNode, NodeRecord::kName, RunFolder::kLedger}),
       signals_(std::move(signals)),
       page_(std::move(page)),
       fd_store_limit_(fds > 2 * kFdHeadroom ? fds - kFdHeadroom : fds / 2),

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -57,6 +58,11 @@ class LedgerTest : public ::testing::Test {
     ASSERT_EQ(::kill(daemon_.broker(), SIGKILL), 0);
     damage();
     daemon_.supervisor().Signal(SIGCONT);
+  }
+  // Returns 0 if the file is missing.
+  static ino_t InodeOf(const std::string& path) {
+    struct stat info;
+    return ::stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
   }
   // Returns the output of `berth` with these words, and its exit code.
   std::pair<std::string, int> Run(const std::string& words) { return RunScript(absl::StrCat("\"$0\" ", words)); }
@@ -273,6 +279,44 @@ INSTANTIATE_TEST_SUITE_P(Schemas, EarlierLedgerTest,
                            return absl::StrCat("Schema", std::get<0>(info.param),
                                                std::get<1>(info.param) ? "AtAStart" : "");
                          });
+
+// The daemon has all leases in memory, so it needs no reset.
+TEST_F(LedgerTest, LedgerChangedUnderDaemonIsWrittenAgain) {
+  Actor holder(daemon_);
+  holder.Do("acquire p label=nightly");
+  const auto overwrite = [this](size_t at, absl::string_view bytes) {
+    const UniqueFd file(::open(path().c_str(), O_WRONLY | O_CLOEXEC));
+    ASSERT_EQ(::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(at)),
+              static_cast<ssize_t>(bytes.size()));
+  };
+  const auto label = [this] {
+    const size_t at = Content().find("nightly");
+    EXPECT_NE(at, std::string::npos);
+    return at;
+  };
+  const std::function<void()> damages[] = {[&] { overwrite(label(), "N"); }, [&] { overwrite(0, "something"); }};
+  const auto expect_counted = [&] {
+    EXPECT_EQ(daemon_.GetNode().ledger_fault(), "");
+    const v1::ListPermitsResponse out = Must(daemon_.inspector().ListPermits());
+    ASSERT_EQ(out.permits_size(), 1);
+    EXPECT_EQ(out.permits(0).label(), "nightly");
+  };
+  for (const std::function<void()>& damage : damages) {
+    const ino_t before = InodeOf(path());
+    damage();
+    ASSERT_TRUE(Eventually([&] { return InodeOf(path()) != before; })) << "in a new file";
+    daemon_.KillBroker();
+    expect_counted();
+    // The stop may come before the daemon has noticed the damage.
+    damage();
+    daemon_.Stop();
+    daemon_.StartAgain();
+    expect_counted();
+  }
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  holder.Quit();
+  daemon_.ExpectAccountsBack();
+}
 
 TEST_F(LedgerTest, ResetIsRejectedWhileLedgerIsReadable) {
   Actor holder(daemon_);
