@@ -279,6 +279,40 @@ TEST_P(LockTest, SecondDaemonInOtherNetworkIsRejectedByLock) {
       << said;
 }
 
+// Binds a name that begins as the claim of the folder given by path, locks the folder, and waits for the end of its
+// input.
+constexpr char kSquat[] = R"(
+import fcntl, hashlib, os, socket, sys
+digest = '/' + hashlib.sha256(os.path.realpath(sys.argv[1]).encode()).hexdigest()[:16] + '/'
+claim = [line.split('@')[-1] for line in open('/proc/net/unix') if digest in line][0]
+squatter = socket.socket(socket.AF_UNIX)
+squatter.bind('\0' + claim.rsplit('/', 1)[0] + '/squatter')
+folder = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.flock(folder, fcntl.LOCK_EX)
+print('in', flush=True)
+sys.stdin.read()
+)";
+
+TEST_P(LockTest, OtherUserKeepsNoDaemonOut) {
+  if (!IsRoot()) GTEST_SKIP() << "needs root: changes users";
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  Subprocess other = Subprocess::Start({.argv = {"/usr/bin/setpriv", "--reuid=1001", "--regid=1001", "--clear-groups",
+                                                 "/usr/bin/python3", "-c", kSquat, daemon_.folder()},
+                                        .of_operator = true});
+  ASSERT_EQ(Must(other.ReadLine()), "in");
+  daemon_.Stop();
+  daemon_.StartAgain();
+  EXPECT_TRUE(absl::StrContains(Log(), "ignoring a socket name that uid 1001 bound")) << Log();
+  ExpectReachable();
+  ExpectNoSecond();
+  other.CloseInput();
+  EXPECT_EQ(other.Wait(), 0);
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  holder.Quit();
+  daemon_.ExpectAccountsBack();
+}
+
 TEST_P(LockTest, ForeignLockIsLeftAlone) {
   daemon_.supervisor().Signal(SIGSTOP);
   ASSERT_TRUE(Eventually([&] { return StateOf(daemon_.supervisor().pid()) == 'T'; }));

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -54,7 +55,33 @@ struct Invention {
   bool subordinate = false;
 };
 
-class InventionTest : public ::testing::TestWithParam<Invention> {};
+class InventionTest : public ::testing::TestWithParam<Invention> {
+ protected:
+  // Opens kInventions clients of one user, each in a way that the user can make. Skips the test if the kernel does not
+  // allow that; the result is then incomplete.
+  std::vector<RawClient> Invent(const TestDaemon& daemon) {
+    std::vector<RawClient> inventions;
+    Open(daemon, &inventions);
+    return inventions;
+  }
+
+ private:
+  void Open(const TestDaemon& daemon, std::vector<RawClient>* inventions) {
+    for (int i = 0; i < kInventions; ++i) {
+      PeerOptions options = GetParam().options;
+      if (GetParam().subordinate) options.subordinate_uid = kSubordinate + static_cast<uid_t>(i);
+      if (GetParam().cgroup) {
+        options.cgroup = cgroups_.emplace_back(absl::StrCat("berth-test-", i)).path();
+        if (options.cgroup.empty()) GTEST_SKIP() << "no cgroup of the unified hierarchy can be made here";
+      }
+      absl::StatusOr<PeerProcess> peer = PeerProcess::TryStart(options);
+      if (!peer.ok()) GTEST_SKIP() << "the kernel makes no such process here: " << peer.status();
+      inventions->push_back(RawClient::Open(daemon.folder(), "berthd.sock", *std::move(peer)));
+    }
+  }
+
+  std::vector<Cgroup> cgroups_;
+};
 
 // The quota of permits is 2; the pool has 16.
 TEST_P(InventionTest, UserHasSingleQuotaOverAllTenants) {
@@ -63,19 +90,8 @@ TEST_P(InventionTest, UserHasSingleQuotaOverAllTenants) {
   {
     RawClient outside = RawClient::Open(daemon.folder(), "berthd.sock", kUser);
     EXPECT_TRUE(Ok(TryAcquire(outside)));
-    std::vector<Cgroup> cgroups;
-    std::vector<RawClient> inventions;
-    for (int i = 0; i < kInventions; ++i) {
-      PeerOptions options = GetParam().options;
-      if (GetParam().subordinate) options.subordinate_uid = kSubordinate + static_cast<uid_t>(i);
-      if (GetParam().cgroup) {
-        options.cgroup = cgroups.emplace_back(absl::StrCat("berth-test-", i)).path();
-        if (options.cgroup.empty()) GTEST_SKIP() << "no cgroup of the unified hierarchy can be made here";
-      }
-      absl::StatusOr<PeerProcess> peer = PeerProcess::TryStart(options);
-      if (!peer.ok()) GTEST_SKIP() << "the kernel makes no such process here: " << peer.status();
-      inventions.push_back(RawClient::Open(daemon.folder(), "berthd.sock", *std::move(peer)));
-    }
+    std::vector<RawClient> inventions = Invent(daemon);
+    if (IsSkipped()) return;
     int granted = 0;
     for (RawClient& invention : inventions) {
       for (int i = 0; i < 2; ++i) {
@@ -98,6 +114,37 @@ TEST_P(InventionTest, UserHasSingleQuotaOverAllTenants) {
     if (!peer.ok()) return;
     RawClient late = RawClient::Open(daemon.folder(), "berthd.sock", *std::move(peer));
     EXPECT_TRUE(Refused(TryAcquire(late), Reason::kNoPermit, {{"out", "2"}}));
+  }
+  daemon.ExpectAccountsBack();
+}
+
+absl::Status Allocate(RawClient& client, uint64_t bytes) {
+  v1::AllocateBlockRequest request;
+  *request.mutable_request() = client.NextTag();
+  request.set_bytes(bytes);
+  return client.Call(&v1::MemoryService::Stub::AllocateBlock, request).status();
+}
+
+// The budget of an account has space for two of the blocks.
+TEST_P(InventionTest, UserHasSingleBudgetOverAllTenants) {
+  SKIP_UNLESS_ROOT();
+  constexpr uint64_t kBytes = 4 << 20;
+  TestDaemon daemon({.config = "[memory]\ntenant_budget = \"8MiB\"\n"});
+  {
+    RawClient outside = RawClient::Open(daemon.folder(), "berthd.sock", kUser);
+    EXPECT_TRUE(Ok(Allocate(outside, kBytes)));
+    std::vector<RawClient> inventions = Invent(daemon);
+    if (IsSkipped()) return;
+    int granted = 0;
+    for (RawClient& invention : inventions) {
+      const absl::Status allocated = Allocate(invention, kBytes);
+      granted += allocated.ok() ? 1 : 0;
+      EXPECT_TRUE(allocated.ok() || Refused(allocated, Reason::kOverBudget)) << allocated;
+    }
+    EXPECT_EQ(granted, 1);
+    RawClient neighbour = RawClient::Open(daemon.folder(), "berthd.sock", kNeighbour);
+    EXPECT_TRUE(Ok(Allocate(neighbour, kBytes)));
+    EXPECT_TRUE(Ok(Allocate(neighbour, kBytes)));
   }
   daemon.ExpectAccountsBack();
 }
