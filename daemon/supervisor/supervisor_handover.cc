@@ -2,9 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,8 +16,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/os/fd_passing.h"
 #include "common/os/os_error.h"
+#include "common/patience.h"
 #include "common/status_macros.h"
 #include "daemon/base/boot_id.h"
 #include "daemon/base/stderr_log.h"
@@ -36,6 +40,21 @@ using fd_store::WorkerStatus;
 
 // Includes the start of a program that replaces another.
 constexpr std::chrono::seconds kHandoverLimit(10);
+
+// From the execution of another program until it has taken over. The broker ends a program that is late (UpgradeWatch),
+// sooner than this. The limit is for a broker that dies meanwhile.
+constexpr absl::Duration kProgramLimit = absl::Seconds(30);
+
+// Has the kernel end this process by SIGALRM after `limit`, also if the process executes another program; never for 0.
+void LimitProgram(absl::Duration limit) {
+  ::signal(SIGALRM, SIG_DFL);
+  sigset_t alarm;
+  sigemptyset(&alarm);
+  sigaddset(&alarm, SIGALRM);
+  ::sigprocmask(SIG_UNBLOCK, &alarm, nullptr);
+  const itimerval value = {.it_interval = {}, .it_value = absl::ToTimeval(limit)};
+  ::setitimer(ITIMER_REAL, &value, nullptr);
+}
 
 absl::StatusOr<UniqueFd> CopyOf(const HeldFds& held, fd_store::Key key) {
   const auto at = held.find(key);
@@ -124,6 +143,7 @@ absl::Status Supervisor::TakeHandoverState(HandoverState handover_state, UniqueF
   // A new program that failed to come up is replaced by a supervisor that is not newer, without --renew.
   page_.writable().upgrading = options_.renew ? 1 : 0;
   if (options_.renew) upgrade_ = Upgrade::kBroker;
+  LimitProgram(absl::ZeroDuration());
   // A SIGHUP that the predecessor received may be lost with it.
   reload_ = true;
   Log("supervisor, pid %d, has taken over from its predecessor", ::getpid());
@@ -192,8 +212,10 @@ void Supervisor::Exec() {
   if (!broker_->exec_announced) page_.writable().upgrading = 1;
   ::fcntl(broker, F_SETFD, 0);
   HandLogOn();
+  LimitProgram(PatientUnless("BERTH_TEST_PROGRAM_MS", kProgramLimit));
   ::execv(program_.c_str(), argv.data());
   const int error = errno;
+  LimitProgram(absl::ZeroDuration());
   KeepLog();
   ::fcntl(broker, F_SETFD, FD_CLOEXEC);
   OnExecFailed(absl::StrCat(strerror(error), " (", program_, ")"));

@@ -22,6 +22,7 @@
 #include "tests/support/daemon/berth_command.h"
 #include "tests/support/daemon/installed.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/proc.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
@@ -181,6 +182,36 @@ TEST_F(HangingUpgradeTest, HangingProgramIsEnded) {
   // A program that takes over may need more than this limit, so the other test has the upgrade that succeeds.
   ExpectWorkerReplaced();
   ExpectLeasesReturn();
+}
+
+// With a short limit for a program whose broker has died.
+class LonelyUpgradeTest : public FailedUpgradeTest {
+ protected:
+  LonelyUpgradeTest() : FailedUpgradeTest(std::vector<std::string>{"BERTH_TEST_PROGRAM_MS=500"}) {}
+};
+
+TEST_F(LonelyUpgradeTest, HangingProgramEndsAfterBrokerDeath) {
+  const pid_t broker = daemon_.broker();
+  const pid_t supervisor = daemon_.supervisor_pid();
+  std::ofstream(installed_.path()) << "#!/bin/sh\nkill -KILL " << broker << "\nexec sleep 300\n";
+  std::filesystem::permissions(installed_.path(), std::filesystem::perms(0755));
+  Subprocess command = berth_.Start({"upgrade"});
+  EXPECT_EQ(daemon_.supervisor().Wait(), 128 + SIGALRM);
+  if (IsAlive(broker)) {
+    // The machine is so slow that the limit passed before the program killed the broker.
+    daemon_.AwaitSupervisorAfter(supervisor);
+    return ExpectLeasesReturn();
+  }
+  command.Kill();
+  // As a service manager does when the daemon's main process has ended.
+  installed_.Install();
+  daemon_.StartAgain();
+  EXPECT_TRUE(Ok(holder_.Ask("release p")));
+  EXPECT_TRUE(Ok(waiter_.Ask("join q")));
+  EXPECT_TRUE(Ok(waiter_.Ask("release q")));
+  holder_.Quit();
+  waiter_.Quit();
+  daemon_.ExpectAccountsBack();
 }
 
 }  // namespace
