@@ -149,6 +149,27 @@ TEST_P(InventionTest, UserHasSingleBudgetOverAllTenants) {
   daemon.ExpectAccountsBack();
 }
 
+// An account may have two gRPC connections.
+TEST_P(InventionTest, UserHasSingleLimitOfConnections) {
+  SKIP_UNLESS_ROOT();
+  TestDaemon daemon({.config = "[tenants]\nconnections = 2\n"});
+  {
+    const auto is_served = [](RawClient& client) {
+      return client.Call(&v1::SessionService::Stub::ListSessions, v1::ListSessionsRequest()).ok();
+    };
+    RawClient outside = RawClient::Open(daemon.folder(), "berthd.sock", kUser);
+    EXPECT_TRUE(is_served(outside));
+    std::vector<RawClient> inventions = Invent(daemon);
+    if (IsSkipped()) return;
+    int served = 0;
+    for (RawClient& invention : inventions) served += is_served(invention) ? 1 : 0;
+    EXPECT_EQ(served, 1);
+    RawClient neighbour = RawClient::Open(daemon.folder(), "berthd.sock", kNeighbour);
+    EXPECT_TRUE(is_served(neighbour));
+  }
+  daemon.ExpectAccountsBack();
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Tenants, InventionTest,
     ::testing::Values(
