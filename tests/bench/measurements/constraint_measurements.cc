@@ -23,6 +23,7 @@
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/placement.pb.h"
 #include "client/sdk/admin/inspector.h"
+#include "client/sdk/transport/status_conversion.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #include "common/wire/session_credentials.h"
@@ -40,7 +41,9 @@ constexpr uint64_t kBursts = 32;
 constexpr uint64_t kBurst = kWaiters / kBursts;
 // One user may have only so many waiting places of a pool.
 constexpr uint64_t kUsers = 8;
-constexpr uint64_t kClientsPerUser = 3;
+// A session may have 256 reservations. Its gangs that would reserve bytes count, too.
+constexpr uint64_t kClientsPerUser = 8;
+static_assert(kWaiters <= kUsers * kClientsPerUser * 256);
 constexpr double kBound = 1.3;
 
 constexpr Bytes kOnADevice = MiB(64);
@@ -103,9 +106,11 @@ class ConstraintLoad {
   void Ask(uint64_t more) {
     for (uint64_t i = 0; i < more; ++i) Ask();
   }
+  // Errors: a request was answered instead.
   absl::Status AwaitAll() {
     const absl::Time patience = absl::Now() + absl::Minutes(5);
     while (absl::Now() < patience) {
+      BERTH_RETURN_IF_ERROR(CheckNoneAnswered());
       BERTH_ASSIGN_OR_RETURN(const v1::ListPoolsResponse pools, Inspector(operator_).ListPools());
       if (pools.pools(0).waiters() == calls_.size()) return absl::OkStatus();
       absl::SleepFor(absl::Milliseconds(5));
@@ -165,6 +170,13 @@ class ConstraintLoad {
   }
   // Returns bytes of the first device that are not free.
   Bytes Reserved(uint64_t i) const { return Bytes(kOnADevice.count() - (distinct_ ? i % 4'000 * 4096 : 0)); }
+  absl::Status CheckNoneAnswered() const {
+    MutexLock lock(&mu_);
+    if (answered_ == 0) return absl::OkStatus();
+    const std::string answer = first_answer_.ok() ? "a grant" : first_answer_.ToString();
+    return absl::InternalError(
+        absl::StrCat(answered_, " of ", calls_.size(), " waiters were answered, the first with: ", answer));
+  }
   void Ask() {
     const uint64_t i = calls_.size();
     const uint64_t at = i % (kUsers * kClientsPerUser);
@@ -175,9 +187,10 @@ class ConstraintLoad {
       MutexLock lock(&mu_);
       ++open_;
     }
-    const auto done = [this](const grpc::Status&) {
+    const auto done = [this](const grpc::Status& status) {
       MutexLock lock(&mu_);
       --open_;
+      if (++answered_ == 1) first_answer_ = FromGrpc(status);
       changed_.SignalAll();
     };
     if (kind_.gangs) {
@@ -212,9 +225,12 @@ class ConstraintLoad {
   std::vector<std::unique_ptr<v1::PermitService::Stub>> stubs_;
   std::vector<std::unique_ptr<Waiting>> calls_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   uint64_t open_ ABSL_GUARDED_BY(mu_) = 0;
+  // Calls that have ended, and the answer to the first of them.
+  uint64_t answered_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status first_answer_ ABSL_GUARDED_BY(mu_);
 };
 
 // Times a turn of the other user in each of both, alternately.
