@@ -26,8 +26,6 @@ std::string Join(const std::vector<DeviceLabel>& devices) {
   });
 }
 
-bool IsCudaDevice(absl::string_view uuid) { return absl::StartsWith(uuid, "GPU-") || absl::StartsWith(uuid, "MIG-"); }
-
 bool IsOrdinal(absl::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == absl::string_view::npos;
 }
@@ -48,6 +46,8 @@ std::vector<DeviceLabel> DevicesNamed(const std::vector<DeviceLabel>& devices, a
 }
 
 }  // namespace
+
+bool IsCudaDevice(absl::string_view uuid) { return absl::StartsWith(uuid, "GPU-") || absl::StartsWith(uuid, "MIG-"); }
 
 absl::StatusOr<uint32_t> FindDeviceByName(const std::vector<DeviceLabel>& devices, absl::string_view name) {
   const std::vector<DeviceLabel> found = DevicesNamed(devices, name);

@@ -20,6 +20,9 @@ inline constexpr absl::string_view kUnidentifiedDevice = "unknown-";
 // A device's ordinal and UUID.
 using DeviceLabel = std::pair<uint32_t, absl::string_view>;
 
+// Returns whether CUDA_VISIBLE_DEVICES applies to the device: its UUID is that of a GPU or a MIG instance.
+bool IsCudaDevice(absl::string_view uuid);
+
 // Returns the ordinal of the device that `name` identifies: its ordinal ("3"), its UUID, or a prefix of a UUID that no
 // other device shares. Errors: NOT_FOUND; INVALID_FIELD (ambiguous prefix). Both name the devices.
 absl::StatusOr<uint32_t> FindDeviceByName(const std::vector<DeviceLabel>& devices, absl::string_view name);

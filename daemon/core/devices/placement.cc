@@ -173,7 +173,9 @@ absl::StatusOr<std::vector<std::string>> Placement::Among(const std::vector<std:
                                                           const std::optional<std::string>& visible) const {
   std::vector<std::string> among;
   BERTH_ASSIGN_OR_RETURN(const std::vector<DeviceLabel> chosen, DevicesAmong(Labels(), names, visible));
-  if (chosen.size() == devices_.size()) return among;
+  const auto is_cuda = [](const auto& entry) { return IsCudaDevice(entry.second.facts.uuid); };
+  if (names.empty() && !(visible.has_value() && absl::c_any_of(devices_, is_cuda))) return among;
+  // A list of all devices is still a list: AwayFor() must not depend on the number of other devices.
   for (const auto& [ordinal, uuid] : chosen) among.emplace_back(uuid);
   std::sort(among.begin(), among.end());
   return among;

@@ -143,8 +143,8 @@ class Placement {
 
   // Returns the ordinal of the named device (common/device_name.h). Errors: as FindDeviceByName().
   absl::StatusOr<uint32_t> Find(absl::string_view name) const;
-  // Returns the UUIDs, in order, of the devices that are named and that CUDA_VISIBLE_DEVICES allows, if set; empty for
-  // all. Errors: as DevicesAmong().
+  // Returns the UUIDs, in order, of the devices that are named and that CUDA_VISIBLE_DEVICES allows, if set; empty if
+  // neither bounds the choice. Errors: as DevicesAmong().
   absl::StatusOr<std::vector<std::string>> Among(const std::vector<std::string>& names,
                                                  const std::optional<std::string>& visible) const;
   // Resolves a constraint: replaces its device names by UUIDs, and its `visible` by `among`. A resolved constraint

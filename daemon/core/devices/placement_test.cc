@@ -297,10 +297,12 @@ TEST_F(HintsTest, ConstraintResolvesToUuidsAndChoosesAmongThem) {
     EXPECT_EQ(placement_.Resolve(&other).message(),
               absl::StrCat("no eligible device: asked device B; ", each.lacking));
   }
-  // A list of all devices is no constraint: equal requests share one line.
   DeviceConstraint all{.pick = DevicePick::kAny, .among = {"3", "2", "1", "0"}, .visible = ""};
   ASSERT_TRUE(placement_.Resolve(&all).ok());
-  EXPECT_TRUE(all == DeviceConstraint{.pick = DevicePick::kAny});
+  EXPECT_EQ(all.among, (std::vector<std::string>{"A", "B", "C", "D"})) << "a list of all devices is still a list";
+  DeviceConstraint any{.pick = DevicePick::kAny, .visible = "0"};
+  ASSERT_TRUE(placement_.Resolve(&any).ok());
+  EXPECT_TRUE(any == DeviceConstraint{.pick = DevicePick::kAny}) << "CUDA_VISIBLE_DEVICES lists no host memory";
 }
 
 TEST_F(HintsTest, StoppedDeviceIsRejectedUnlessAwaited) {

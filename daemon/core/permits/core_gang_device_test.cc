@@ -143,6 +143,10 @@ INSTANTIATE_TEST_SUITE_P(
         // Requests for any device wait for drained devices.
         Case{"AnyThree", {{.pick = kAny}, {.pick = kAny}, {.pick = kAny}}, std::nullopt},
         Case{"TwoOfTwo", {Among({"1", "2"}), Among({"1", "2"})}, Reason::kDeviceDraining},
+        // A list of all devices is like a shorter one.
+        Case{"ThreeOfThree",
+             {Among({"0", "1", "2"}), Among({"0", "1", "2"}), Among({"0", "1", "2"})},
+             Reason::kDeviceDraining},
         Case{"OneAwaits", {Among({"1", "2"}), Patient(Among({"1", "2"}))}, std::nullopt},
         Case{"NamedOnes", {Named("DEVICE-0"), Named("DEVICE-2")}, Reason::kDeviceDraining}),
     [](const auto& info) { return info.param.name; });

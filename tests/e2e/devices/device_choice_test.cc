@@ -205,10 +205,14 @@ TEST_F(DeviceChoiceTest, StoppedOrDrainedDeviceIsRejectedOrAwaited) {
           << list.said;
     }
     EXPECT_EQ(RunScript("unset", {"--gpus", "7"}, "echo $BERTH_DEVICE | tr , '\\n' | wc -l").said, "7\n");
-    const Outcome both = RunScript("unset", {"--devices", "2,3", "--gpus", "2"}, "true");
-    EXPECT_EQ(both.code, 125);
-    EXPECT_TRUE(absl::StrContains(both.said, absl::StrCat("device 3 is ", each.how))) << both.said;
-    EXPECT_TRUE(absl::StrContains(both.said, "`berth device enable`")) << both.said;
+    const std::string all = "0,1,2,3,4,5,6,7";
+    for (const Outcome& list : {RunScript("unset", {"--devices", "2,3", "--gpus", "2"}, "true"),
+                                RunScript("unset", {"--devices", all, "--gpus", "8"}, "true"),
+                                RunScript(all, {"--gpus", "8"}, "true")}) {
+      EXPECT_EQ(list.code, 125);
+      EXPECT_TRUE(absl::StrContains(list.said, absl::StrCat("device 3 is ", each.how))) << list.said;
+      EXPECT_TRUE(absl::StrContains(list.said, "`berth device enable`")) << list.said;
+    }
 
     const std::vector<std::vector<std::string>> awaited = {
         {"--device", "3"}, {"--devices", "2,3", "--gpus", "2"}, {"--devices", "3"}};
