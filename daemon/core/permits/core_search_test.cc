@@ -312,6 +312,46 @@ TEST(CoreSearchTest, UnservableLargestGangsCostOthersNoSteps) {
   }
 }
 
+// Each waiter waits for the bytes of a permit, and is passed until the pool is held for it. Then its session allocates
+// bytes that it would need, too.
+TEST(CoreSearchTest, UnservableHeldWaitersCostOthersNoSteps) {
+  Config config = ConfigOf();
+  config.limits.passes_before_hold = 1;
+  config.devices[0].granularity = Bytes(4096);
+  CoreHarness core(config);
+  Peer waiting = core.Open(1), other = core.Open(2);
+  const auto constraint = [](DeviceConstraint on_first) {
+    on_first.pick = DevicePick::kNamed;
+    on_first.uuid = "DEVICE-0";
+    return on_first;
+  };
+  core.MustAcquire(waiting, {.pool = "p", .holder_key = "h", .device = constraint({.declared = MiB(30)})});
+  const auto acquire = [&] { return core.Acquire(other, {.pool = "p", .holder_key = "another"}); };
+  const auto release = [&](CallId granted) { core.Release(other, core.Get<AcquireResult>(granted).acquisition); };
+  for (uint64_t i = 0; i < 2 * kFew; ++i) {
+    const Bytes need = Bytes(MiB(40).count() - i * 4096);
+    const CallId waits = Acquire(core, waiting, {.pool = "p", .device = constraint({.min_free = need})}, i);
+    CallId passes = acquire();
+    for (uint64_t granted = 1; core.Answered(passes); ++granted) {
+      ASSERT_LT(granted, kFew) << "the pool is not held for waiter " << i;
+      release(passes);
+      passes = acquire();
+    }
+    ASSERT_FALSE(core.Answered(waits)) << core.StatusOf(waits);
+    core.MustAllocate(waiting, Bytes(4096));
+    ASSERT_TRUE(core.Answered(passes)) << "the pool is held for waiter " << i << ", which lacks bytes";
+    release(passes);
+  }
+  for (int round = 0; round < 4; ++round) {
+    const uint64_t before = core.core->CountJudged();
+    const CallId granted = acquire();
+    const uint64_t acquired = core.core->CountJudged();
+    release(granted);
+    EXPECT_LE(acquired - before, kFew) << round;
+    EXPECT_LE(core.core->CountJudged() - acquired, kFew) << round;
+  }
+}
+
 TEST(CoreSearchTest, ReturningUnitsServeWaiterWithoutFullSearch) {
   CoreHarness core(ConfigOf());
   Peer waiting = core.Open(1), other = core.Open(2);

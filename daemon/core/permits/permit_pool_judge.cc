@@ -94,10 +94,14 @@ bool PermitPool::MayHaveUnits(uint64_t units, bool exclusive, uint64_t client_ca
 }
 
 bool PermitPool::ReservedFrom(uint64_t number, Gangs* gangs) const {
-  return queue_.ReservedFrom(number, [&](const Waiter& waiter) {
+  const auto judge = [&](const Waiter& waiter) {
     if (waiter.detached) return WaitQueue::Verdict::kSkipped;
     return waiter.gang.empty() ? Judge(waiter, nullptr) : gangs->JudgeParts(waiter);
-  });
+  };
+  // The next search reopens all waiters.
+  if (placement_shape_ != placement_->shape()) return queue_.ReservedFrom(number, judge);
+  Arbiter arbiter(*this, gangs);
+  return queue_.ReservedFrom(number, judge, arbiter);
 }
 
 Stalls PermitPool::WhyNot(const Waiter& waiter, WaitQueue::Verdict goal, Gangs* gangs) const {

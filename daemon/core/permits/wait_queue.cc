@@ -91,6 +91,7 @@ void WaitQueue::Leave(Entry& entry) {
   places_.Give(entry.waiter.requester.claimant());
   detached_ -= entry.waiter.detached ? 1 : 0;
   const SessionId session = entry.waiter.requester.session;
+  if (held_.contains(ticket)) LeaveHeld(ticket);
   // Prefetches for the access after the line.
   by_session_.prefetch(session);
   LeaveLine(entry);
@@ -110,7 +111,6 @@ void WaitQueue::Leave(Entry& entry) {
   if (!entry.waiter.what.independent) LeaveRing(nesting_, session, entry, &Entry::nesting);
   const auto of_session = by_session_.find(session);
   if (--of_session->second == 0) by_session_.erase(of_session);
-  held_.erase(ticket);
 }
 
 void WaitQueue::EnterLine(Entry& entry) {
@@ -169,6 +169,7 @@ void WaitQueue::Reopen() {
   for (auto& [tenant, lines] : tenants_) {
     for (auto& [key, line] : lines.lines) Reopen(lines, line);
   }
+  for (const auto& [ticket, stalls] : held_) ReopenHeld(ticket);
 }
 
 void WaitQueue::SetOptions(Options options) {
@@ -250,14 +251,7 @@ void WaitQueue::SetDetached(uint64_t number, bool detached) {
   entry.waiter.detached = detached;
   detached_ = detached ? detached_ + 1 : detached_ - 1;
   EnterLine(entry);
-}
-
-void WaitQueue::Hold(uint64_t number) {
-  held_.insert(number);
-  Mark(number);
-  // Reservations for other waiters no longer apply to this one.
-  Entry& entry = entries_.at(number);
-  Reopen(entry.tenant->second, entry.line->second);
+  if (held_.contains(number)) ReopenHeld(number);
 }
 
 std::optional<Waiter> WaitQueue::TakeNext(absl::Time now, Arbiter& arbiter) {
@@ -354,13 +348,18 @@ uint64_t WaitQueue::Read(Arbiter& arbiter, uint64_t tenant, const Gauge& gauge) 
 std::optional<WaitQueue::Turn> WaitQueue::Search(absl::Time now, Arbiter& arbiter, std::optional<Ticket> only) {
   now_ = std::max(now_, now);
   ++searches_;
-  for (const Ticket ticket : held_) {
-    if (only == ticket) return Turn{.number = ticket};
+  const bool only_held = only.has_value() && IsHeld(*only);
+  RefreshHeld(arbiter);
+  for (Ticket ticket = NextHeld(0); ticket != 0 && (!only_held || ticket < *only); ticket = NextHeld(ticket)) {
     ++judged_;
     const Verdict verdict = arbiter.Judge(At(ticket));
     if (verdict == Verdict::kFits && !only.has_value()) return Turn{.number = ticket};
     if (verdict != Verdict::kSkipped) return std::nullopt;
+    const Stalls stalls = arbiter.WhyNot(At(ticket), kWanted[kRacing]);
+    LeaveHeld(ticket);
+    EnterHeld(ticket, stalls);
   }
+  if (only_held) return Turn{.number = *only};
   ReadGauges(arbiter);
   std::vector<Class> classes = boards_[kRacing].Live();
   const int32_t top_priority = FindRacing(classes, arbiter);
@@ -405,14 +404,6 @@ Waiter WaitQueue::Take(const Turn& turn) {
     Mark(turn.passed);
   }
   return Take(turn.number);
-}
-
-bool WaitQueue::ReservedFrom(uint64_t number, Judge judge) const {
-  for (const Ticket ticket : held_) {
-    if (ticket == number) return false;
-    if (judge(At(ticket)) != Verdict::kSkipped) return true;
-  }
-  return false;
 }
 
 std::vector<Waiter> WaitQueue::TakeNesting(SessionId session, const std::string& holder_key, bool adoptable) {
@@ -487,7 +478,7 @@ uint64_t WaitQueue::CountIf(absl::FunctionRef<bool(SessionId)> wanted) const {
 }
 
 void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
-  for (const Ticket ticket : held_) {
+  for (const auto& [ticket, stalls] : held_) {
     if (!visit(At(ticket))) return;
   }
   struct Cursor {
@@ -539,7 +530,7 @@ void WaitQueue::Walk(absl::FunctionRef<bool(const Waiter&)> visit) const {
 }
 
 bool WaitQueue::AnyoneIdle(Judge judge) const {
-  for (const Ticket ticket : held_) {
+  for (const auto& [ticket, stalls] : held_) {
     const Verdict verdict = judge(At(ticket));
     if (verdict != Verdict::kSkipped) return verdict == Verdict::kFits;
   }

@@ -13,7 +13,8 @@
 //
 // Cost: a search judges waiters in order until it finds a suitable one. It judges only waiters with a gauge (stall.h)
 // that has reached its threshold since their last verdict. Blocked waiters cost it nothing, however different they are,
-// nor do their tenants. A gauge that many of them share is read once, and only if it may have changed.
+// held waiters included, nor do their tenants. A gauge that many of them share is read once, and only if it may have
+// changed.
 // Thread-compatible.
 
 #ifndef DAEMON_CORE_PERMITS_WAIT_QUEUE_H_
@@ -178,11 +179,16 @@ class WaitQueue {
   // Returns the number of verdicts taken for searches.
   uint64_t judged() const { return judged_; }
   // Returns the number of gauges that searches have read.
-  uint64_t gauges_read() const { return boards_[kGoing].gauges_read() + boards_[kRacing].gauges_read(); }
+  uint64_t gauges_read() const {
+    return boards_[kGoing].gauges_read() + boards_[kRacing].gauges_read() + held_board_.gauges_read();
+  }
   // Returns the waiter that Next() has begun to hold for since the last call; 0 for none.
   uint64_t TakeNewlyHeld() { return std::exchange(newly_held_, 0); }
-  // Returns whether units are reserved for a waiter that `number`, which is in the queue, may not pass.
+  // Returns whether units are reserved for a waiter that `number` may not pass. Judges all held waiters before it.
   bool ReservedFrom(uint64_t number, Judge judge) const;
+  // As above, but judges only held waiters that the last search did not find blocked, or whose gauges have risen.
+  // Requires: the arbiter would judge as at the last search, apart from its gauges.
+  bool ReservedFrom(uint64_t number, Judge judge, Arbiter& arbiter) const;
   // Charges `tenant` for `units` that it was granted, through the queue or past it.
   ClockCharge Charge(const Account& tenant, uint64_t units);
   // Returns the charge that an earlier broker made for a permit, by the present weights.
@@ -377,6 +383,16 @@ class WaitQueue {
     if (at != deadlines_.end()) deadlines_.erase(at);
   }
   std::optional<Turn> Search(absl::Time now, Arbiter& arbiter, std::optional<Ticket> only);
+  // Adds a held waiter to its board with those stalls (EnterHeld), or removes it (LeaveHeld).
+  void EnterHeld(Ticket ticket, const Stalls& stalls);
+  void LeaveHeld(Ticket ticket);
+  // Discards the stalls of a held waiter.
+  void ReopenHeld(Ticket ticket);
+  Class HeldClassOf(Ticket ticket) const { return {.tenant = entries_.at(ticket).tenant->second.number}; }
+  // Returns the least held ticket after `after` that nothing blocks; 0 if there is none. Requires: the board was
+  // refreshed.
+  Ticket NextHeld(Ticket after) const;
+  void RefreshHeld(Arbiter& arbiter) const;
   // First part of a search: seats aged waiters and reads the gauges.
   void ReadGauges(Arbiter& arbiter);
   // Returns the arbiter's verdict, computed once a search.
@@ -417,8 +433,10 @@ class WaitQueue {
   Entries entries_;
   SharedCount places_;
   uint64_t detached_ = 0;
-  // Waiters that no other waiter may pass.
-  std::set<Ticket> held_;
+  // Waiters that no other waiter may pass, with the stalls that block them from kRacing, as on `held_board_`.
+  std::map<Ticket, Stalls> held_;
+  // Queries refresh it, too: the readings are a cache.
+  mutable StallBoard held_board_;
   Ticket newly_held_ = 0;
   Deadlines deadlines_;
   Rings<Holder> by_holder_;

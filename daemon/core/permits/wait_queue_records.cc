@@ -1,5 +1,9 @@
 // Persistence of a queue across broker restarts: its waiters, and the position of each tenant.
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "daemon/core/permits/wait_queue.h"
 #include "daemon/core/requests/fingerprint.h"
@@ -60,8 +64,8 @@ void WaitQueue::ReadRecord(const RecordKey& key, ArchiveReader& archive) {
     archive(waiter, held);
     // The tenant's record precedes its waiters.
     if (archive.failed() || !tenants_.contains(waiter.requester.tenant)) return archive.Fail();
-    if (held) held_.insert(key.id);
     Push(std::move(waiter));
+    if (held) EnterHeld(key.id, {});
     return;
   }
   Account tenant;
@@ -120,22 +124,29 @@ absl::Status WaitQueue::CheckInvariants() const {
 absl::Status WaitQueue::CheckStalls(Arbiter& arbiter) const {
   const auto read = [&](uint64_t tenant, const Gauge& gauge) { return Read(arbiter, tenant, gauge); };
   const auto version = [&](Gauge::Kind kind) { return arbiter.VersionOf(kind); };
-  for (const StallBoard& board : boards_) {
-    if (!board.IsCurrent(read, version)) return absl::InternalError("a gauge changed and its version did not");
+  for (const StallBoard* const board : {&boards_[kGoing], &boards_[kRacing], &std::as_const(held_board_)}) {
+    if (!board->IsCurrent(read, version)) return absl::InternalError("a gauge changed and its version did not");
+  }
+  const auto blocks = [&](const Stalls& stalls, const Account& tenant) {
+    return !stalls.empty() && std::all_of(stalls.begin(), stalls.end(), [&](const Stall& stall) {
+      return arbiter.Read(tenant, stall.gauge) < stall.threshold;
+    });
+  };
+  const auto parked = [](Ticket ticket, const Stalls& stalls) {
+    return absl::InternalError(absl::StrCat("waiter ", ticket, " is no longer blocked, but still parked on gauge ",
+                                            static_cast<int>(stalls.front().gauge.kind)));
+  };
+  for (const auto& [ticket, stalls] : held_) {
+    const Waiter& waiter = At(ticket);
+    if (blocks(stalls, waiter.requester.tenant) && arbiter.Judge(waiter) <= kWanted[kRacing]) {
+      return parked(ticket, stalls);
+    }
   }
   for (const auto& [tenant, lines] : tenants_) {
     for (const auto& [key, line] : lines.lines) {
       const Verdict verdict = arbiter.Judge(At(line.first));
       for (const Goal goal : {kGoing, kRacing}) {
-        bool stopped = !line.stalls[goal].empty();
-        for (const Stall& stall : line.stalls[goal]) {
-          stopped = stopped && arbiter.Read(tenant, stall.gauge) < stall.threshold;
-        }
-        if (stopped && verdict <= kWanted[goal]) {
-          return absl::InternalError(absl::StrCat("waiter ", line.first,
-                                                  " is no longer blocked, but still parked on gauge ",
-                                                  static_cast<int>(line.stalls[goal].front().gauge.kind)));
-        }
+        if (blocks(line.stalls[goal], tenant) && verdict <= kWanted[goal]) return parked(line.first, line.stalls[goal]);
       }
     }
   }
