@@ -1,7 +1,6 @@
 // Persistence of a queue across broker restarts: its waiters, and the position of each tenant.
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
