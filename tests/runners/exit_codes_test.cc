@@ -234,6 +234,33 @@ TEST_F(ExitCodesTest, StatusFdIsNotInheritedByCommand) {
       << said_;
 }
 
+// "code=1" of "code=12" would name another outcome.
+TEST_F(ExitCodesTest, PartOfStatusLeavesNoFile) {
+  const struct {
+    // RLIMIT_FSIZE; the status has 36 bytes.
+    int limit;
+    bool whole;
+  } rows[] = {{0, false}, {14, false}, {35, false}, {36, true}};
+  for (const auto& row : rows) {
+    for (const char* const verb : {"run", "run --until=tree", "ctest-run"}) {
+      SCOPED_TRACE(absl::StrCat(verb, ", ", row.limit));
+      WriteOldStatus();
+      EXPECT_EQ(Script(absl::StrCat("prlimit --fsize=", row.limit, ":", row.limit, " $BERTH ", verb,
+                                    " --status-file status -- sh -c 'exit 12'; e=$?; ls -A; exit $e")),
+                12)
+          << said_;
+      EXPECT_EQ(absl::StrContains(said_, "berth: cannot write the status: write: "), !row.whole) << said_;
+      Lines expected;
+      if (row.whole) {
+        expected = Ran(12);
+        expected["exit"] = "12";
+      }
+      EXPECT_EQ(Status(), expected);
+      EXPECT_TRUE(absl::EndsWith(said_, row.whole ? "status\n" : ")\n")) << "a file is left: " << said_;
+    }
+  }
+}
+
 TEST_F(ExitCodesTest, InvalidChoiceIsReportedAndNothingRuns) {
   const std::vector<std::pair<std::string, int>> rows = {
       {"--exit-code-not-run 0", 64},          {"--exit-code-not-run 126", 64}, {"--exit-code-not-run 256", 64},

@@ -223,6 +223,7 @@ int RunReport::CodeWithoutMemory() { return code_without_memory; }
 void RunReport::Write(const std::string& lines) {
   if (!output_) return;
   size_t written = 0;
+  std::string failure;
   absl::Time last = SteadyNow();
   while (written < lines.size()) {
     // A full file, or a reader that closed its end or reads nothing, must not end or hold up this process and hide the
@@ -235,15 +236,19 @@ void RunReport::Write(const std::string& lines) {
     }
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0 && errno != EAGAIN) {
-      Complain(absl::StrCat("cannot write the status: ", OsError("write", errno).message()));
+      failure = std::string(OsError("write", errno).message());
       break;
     }
     if (SteadyNow() - last > kReaderPatience) {
-      Complain(absl::StrCat("cannot write the status: its reader has read nothing for ",
-                            absl::FormatDuration(kReaderPatience)));
+      failure = absl::StrCat("its reader has read nothing for ", absl::FormatDuration(kReaderPatience));
       break;
     }
     absl::SleepFor(kPause);
+  }
+  if (!failure.empty()) {
+    Complain(absl::StrCat("cannot write the status: ", failure));
+    // A part of the lines could name another outcome: "code=1" of "code=12".
+    file_.reset();
   }
   if (file_.has_value()) {
     if (const absl::Status placed = file_->Commit(); !placed.ok()) Complain(placed.message());
