@@ -37,9 +37,13 @@ inline std::optional<std::string> DevicesOfProcess() {
 // Fills in the restriction to the devices of a CUDA_VISIBLE_DEVICES, if there is one.
 template <typename Message>
 void FillVisible(const std::optional<std::string>& visible, Message* out) {
-  // ToMessage() replaces bytes that are not UTF-8, which the wire rejects. Such bytes name no device.
+  // The daemon reads at most so many bytes (daemon/service/conversion/placement_conversion.h). The end of a longer value
+  // becomes an ellipsis, which names no device, as does a byte that is not UTF-8.
   constexpr size_t kMost = 4096;
-  if (visible.has_value()) out->set_visible_devices(ToMessage(*visible, kMost));
+  constexpr size_t kEllipsis = 3;
+  if (!visible.has_value()) return;
+  const size_t limit = visible->size() > kMost ? kMost - kEllipsis : kMost;
+  out->set_visible_devices(ToMessage(*visible, limit));
 }
 
 // `device` is a pick or a device's name, `visible` a CUDA_VISIBLE_DEVICES. The other fields of the constraint come from

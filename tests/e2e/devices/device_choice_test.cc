@@ -64,6 +64,9 @@ class DeviceChoiceTest : public ::testing::Test {
 };
 
 TEST_F(DeviceChoiceTest, VisibleDevicesAndOptionsBoundChoice) {
+  // More than a request holds.
+  std::string long_list = "1";
+  while (long_list.size() < 6'000) long_list += ",1";
   const struct {
     const char* visible;
     std::vector<std::string> words;
@@ -85,6 +88,8 @@ TEST_F(DeviceChoiceTest, VisibleDevicesAndOptionsBoundChoice) {
       // A command that requests no device has nothing to restrict.
       {"", {}, 0, "\n"},
       {"x", {}, 0, "\n"},
+      {long_list.c_str(), {}, 0, "\n"},
+      {long_list.c_str(), {"--gpus", "1"}, 125, "invalid CUDA_VISIBLE_DEVICES \"1\u2026\": expected ordinals"},
       {"", {"--gpus", "1"}, 125, "CUDA_VISIBLE_DEVICES=\"\" excludes all of them"},
       {"-1", {"--gpus", "1"}, 125, "CUDA_VISIBLE_DEVICES=\"-1\" excludes all of them"},
       {"NoDevFiles", {"--gpus", "1"}, 125, "excludes all of them"},
