@@ -33,6 +33,12 @@ TEST(CorePlacementTest, PermitNamesDeviceUnlessNestedWithoutDevice) {
   EXPECT_TRUE(h.Refused(h.Acquire(a, other), Reason::kNestedOverHeld));
   EXPECT_TRUE(h.Refused(h.Acquire(a, On(DevicePick::kAny, "1", MiB(11))), Reason::kNestedOverHeld));
   EXPECT_TRUE(h.Refused(h.Acquire(a, On(DevicePick::kAny, "none")), Reason::kNestedOverHeld));
+  AcquireRequest listed = On(DevicePick::kAny, "1");
+  listed.device.among = {"DEVICE-1"};
+  const CallId refused = h.Acquire(a, listed);
+  EXPECT_TRUE(h.Refused(refused, Reason::kNestedOverHeld));
+  EXPECT_EQ(h.StatusOf(refused).message(),
+            "permit pool wide: asked one of DEVICE-1, but the enclosing permit 1 holds DEVICE-0");
   EXPECT_EQ(h.Accounts(), before);
 }
 

@@ -279,7 +279,6 @@ absl::Status Placement::CheckConstraint(const DeviceConstraint& constraint) cons
   const bool named = constraint.pick == DevicePick::kNamed;
   if (named && FindByUuid(constraint.uuid) == nullptr) return unknown(constraint.uuid);
   if (devices_.empty()) return unknown("of any kind");
-  const bool lists = named || !constraint.among.empty();
   // Collects why none of the suitable devices serves.
   std::string why;
   bool all_drained = true;
@@ -294,18 +293,27 @@ absl::Status Placement::CheckConstraint(const DeviceConstraint& constraint) cons
                     state.dropped ? "gone from the node" : drained ? state.draining : state.stopped);
   }
   if (!why.empty()) {
-    const absl::string_view device = named ? absl::string_view(constraint.uuid) : lists ? "of the list" : "of any kind";
+    const bool narrowed = constraint.min_capability > 0 || !constraint.island_of.empty();
+    const absl::string_view device = named                       ? absl::string_view(constraint.uuid)
+                                     : !constraint.among.empty() ? "of the list"
+                                     : narrowed                  ? "of the requested kind"
+                                                                 : "of any kind";
     return all_drained ? refuse(Reason::kDeviceDraining, device, "being drained", why)
                        : refuse(Reason::kDeviceStopped, device, "out of service", why);
   }
+  return Refuse(Reason::kNoDevice, "no eligible device: asked {asked}; {lacking}",
+                {{"asked", Describe(constraint)}, {"lacking", Lacking({.constraint = constraint})}});
+}
+
+std::string Placement::Describe(const DeviceConstraint& constraint) {
+  const bool named = constraint.pick == DevicePick::kNamed;
   std::string asked = named ? absl::StrCat("device ", constraint.uuid) : "any device";
   if (!named && !constraint.among.empty()) asked = absl::StrCat("one of ", absl::StrJoin(constraint.among, ", "));
   if (constraint.min_capability > 0) {
     absl::StrAppend(&asked, " of compute capability ", CapabilityText(constraint.min_capability), " or more");
   }
   if (!constraint.island_of.empty()) absl::StrAppend(&asked, " in the island of ", constraint.island_of);
-  return Refuse(Reason::kNoDevice, "no eligible device: asked {asked}; {lacking}",
-                {{"asked", asked}, {"lacking", Lacking({.constraint = constraint})}});
+  return asked;
 }
 
 std::vector<uint32_t> Placement::Fitting(const Ask& ask) const {

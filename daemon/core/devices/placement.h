@@ -151,6 +151,8 @@ class Placement {
   // stays valid as it is. Errors: as Find() and Among(); NO_DEVICE (a named device that is none of `among`).
   absl::Status Resolve(DeviceConstraint* constraint) const;
 
+  // Returns the requested device in words: "device GPU-1", "any device of compute capability 9.0 or more".
+  static std::string Describe(const DeviceConstraint& constraint);
   // Returns OK if some device may satisfy the constraint at some time, regardless of bytes. Errors: NOT_FOUND (the
   // named device is unknown); DEVICE_STOPPED (it is permanently gone, or all suitable devices have stopped and the
   // constraint does not wait for them); DEVICE_DRAINING (the named device); NO_DEVICE.

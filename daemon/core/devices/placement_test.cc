@@ -326,7 +326,7 @@ TEST_F(HintsTest, StoppedDeviceIsRejectedUnlessAwaited) {
   stop(2);
   EXPECT_TRUE(refused({.pick = DevicePick::kAny, .min_capability = 90}));
   EXPECT_EQ(Check({.pick = DevicePick::kAny, .min_capability = 90}).message(),
-            "device of any kind is out of service: device 1: no answer; device 2: no answer");
+            "device of the requested kind is out of service: device 1: no answer; device 2: no answer");
   placement_.Update(2, {.dropped = true, .stopped = ""});
   EXPECT_TRUE(IsRefusal(Check({.pick = DevicePick::kNamed, .uuid = "C", .wait_for_device = true}),
                         Reason::kDeviceStopped))

@@ -173,7 +173,9 @@ absl::Status PermitPool::CheckNest(const Permit& permit, const AcquireRequest& w
   if (constraint.pick == DevicePick::kNamed && constraint.uuid != held.device->uuid) {
     return refuse(absl::StrCat("device ", constraint.uuid), held.device->uuid);
   }
-  if (!placement_->Suits(held.device->ordinal, constraint)) return refuse("another device", held.device->uuid);
+  if (!placement_->Suits(held.device->ordinal, constraint)) {
+    return refuse(Placement::Describe(constraint), held.device->uuid);
+  }
   if (constraint.declared > held.declared) {
     return refuse(absl::StrCat(constraint.declared.count(), " bytes"), held.declared.count());
   }
