@@ -34,6 +34,10 @@ namespace {
   "--ambient-caps=+dac_read_search "
 constexpr char kSu[] = BERTH_SU;
 constexpr char kSudo[] = BERTH_SU "/usr/bin/env -u BERTH_SESSION ";
+// As sudo to root, which may read the environment of each process.
+constexpr char kSudoToRoot[] =
+    "/usr/bin/setpriv --reuid=65533 --regid=65533 --clear-groups --inh-caps=+dac_read_search,+sys_ptrace "
+    "--ambient-caps=+dac_read_search,+sys_ptrace /usr/bin/env -u BERTH_SESSION ";
 constexpr char kStripped[] = "/usr/bin/env -u BERTH_SESSION ";
 constexpr char kContainer[] = "/usr/bin/unshare --pid --fork --mount-proc ";
 constexpr char kCloseFds[] =
@@ -112,10 +116,13 @@ TEST_F(NestedUserTest, WaitForAncestorNamesIt) {
       {"$BERTH run --exec -- /bin/sh -c '\"$@\"; exit $?' - ", kStripped, "is an ancestor of this process"},
       {"$BERTH run -- ", kSudo, "an ancestor of this process"},
       {"$BERTH ctest-run -- /usr/bin/timeout 60 ", kStripped, "is an ancestor of this process"},
+      {"$BERTH run --exec -- /bin/sh -c '\"$@\"; exit $?' - ", kSudoToRoot, "a holder may be the session of sh("},
       {"eval \"$($BERTH acquire --shell)\"; /bin/sh -c '\"$@\"; exit $?' - ", kStripped,
        "), which is an ancestor of this process"},
+      {"eval \"$($BERTH acquire --shell)\"; /bin/sh -c '\"$@\"; exit $?' - ", kSudoToRoot,
+       "a holder may be the session of sh("},
       {"", kStripped, ""},
-      {"", kSudo, ""},
+      {"", kSudoToRoot, ""},
   };
   const size_t stride = GateOrSoak(2, 1);
   for (size_t i = 0; i < std::size(rows); i += stride) {

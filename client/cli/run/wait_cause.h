@@ -23,6 +23,8 @@ struct Ancestor {
   std::string name;
   // Whether the process is a `berth` that runs a command.
   bool runs = false;
+  // Whether the process was started in another session than this process's, which still lives.
+  bool in_session = false;
 };
 
 // Returns this process's ancestors from /proc, the parent first.

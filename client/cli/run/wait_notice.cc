@@ -1,6 +1,7 @@
 #include "client/cli/run/wait_notice.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,8 +23,10 @@
 #include "client/cli/run/wait_cause.h"
 #include "client/sdk/admin/inspector.h"
 #include "client/sdk/transport/call_limits.h"
+#include "client/sdk/transport/environment.h"
 #include "client/sdk/transport/session_core.h"
 #include "common/concurrency_limit.h"
+#include "common/os/process_start.h"
 #include "common/wire/attach_wire.h"
 
 namespace berth::cli {
@@ -77,6 +80,21 @@ bool RunsCommand(pid_t pid) {
   if (words[0] != "berth" && !absl::EndsWith(words[0], "/berth")) return false;
   const auto end = std::find(words.begin(), words.end(), "--");
   return std::any_of(words.begin(), end, [](absl::string_view word) { return word == "run" || word == "ctest-run"; });
+}
+
+// Whether the process was started in a session that `own`, this process's BERTH_SESSION, does not name, and whose owner
+// process still runs. False for a process whose environment this one may not read.
+bool IsInOtherSession(pid_t pid, absl::string_view own) {
+  constexpr absl::string_view kVariable = "BERTH_SESSION=";
+  const std::string environment = ReadOfProcess(pid, "environ");
+  for (const absl::string_view entry : absl::StrSplit(environment, '\0')) {
+    if (!absl::StartsWith(entry, kVariable) || entry.substr(kVariable.size()) == own) continue;
+    const auto name = internal::ParseSessionName(entry.substr(kVariable.size()));
+    if (!name.ok() || !name->session || name->pid_namespace != internal::PidNamespace()) return false;
+    const auto started = StartTicksOf(name->opener);
+    return started.ok() && *started == name->opener_start;
+  }
+  return false;
 }
 
 }  // namespace
@@ -169,11 +187,15 @@ void WaitNotice::Run() {
 // ---- wait_cause.h --------------------------------------------------------------------------------------------
 
 std::vector<Ancestor> ReadAncestors() {
+  const char* const own = ::getenv("BERTH_SESSION");
   std::vector<Ancestor> ancestors;
   for (pid_t pid = ::getppid(); pid > 0 && ancestors.size() < kMaxAncestors; pid = ParentOf(pid)) {
     std::string name = ReadOfProcess(pid, "comm");
     if (absl::EndsWith(name, "\n")) name.pop_back();
-    ancestors.push_back({.pid = pid, .name = std::move(name), .runs = RunsCommand(pid)});
+    ancestors.push_back({.pid = pid,
+                         .name = std::move(name),
+                         .runs = RunsCommand(pid),
+                         .in_session = IsInOtherSession(pid, own == nullptr ? "" : own)});
   }
   return ancestors;
 }
@@ -206,12 +228,20 @@ std::string DescribeAncestor(const v1::WaitExplanation& wait, const std::vector<
           "on, so that this process nests in that permit, or drop one of the two permits");
     }
   }
-  // An unnamed holder, for example another user's process, may be an ancestor that runs a command.
+  if (!unnamed) return "";
+  // An unnamed holder, for example another user's process, may be an ancestor that runs a command. With --exec and
+  // `acquire`, no such ancestor is left, and only a session shows where the processes come from.
   for (const Ancestor& ancestor : ancestors) {
-    if (!unnamed || !ancestor.runs) continue;
+    if (!ancestor.runs) continue;
     return absl::StrCat(
         "a holder may be ", ancestor.name, "(", ancestor.pid,
         "), an ancestor of this process that may wait for its end: run one of the two without a permit");
+  }
+  for (const Ancestor& ancestor : ancestors) {
+    if (!ancestor.in_session) continue;
+    return absl::StrCat("a holder may be the session of ", ancestor.name, "(", ancestor.pid,
+                        "), an ancestor of this process that may wait for its end: run one of the two without a "
+                        "permit");
   }
   return "";
 }

@@ -67,12 +67,16 @@ TEST_F(DescribeWaitTest, AncestorHolderIsNamed) {
   };
   const Ancestor shell = {.pid = 20, .name = "sh"};
   const Ancestor run = {.pid = 11, .name = "berth", .runs = true};
+  const Ancestor member = {.pid = 21, .name = "sudo", .in_session = true};
   const std::vector<Row> rows = {
       {"told", 11, {shell, run}, "the holder berth(11) is an ancestor of this process"},
       {"told, by exec", 20, {shell}, "the holder berth(20) is an ancestor of this process"},
       {"told, a stranger", 12, {shell, run}, ""},
       {"not told", 0, {shell, run}, "a holder may be berth(11), an ancestor of this process"},
       {"not told, outermost", 0, {shell}, ""},
+      {"not told, in a session", 0, {shell, member}, "a holder may be the session of sudo(21), an ancestor of this"},
+      {"not told, in a session below a run", 0, {member, run}, "a holder may be berth(11), an ancestor of this"},
+      {"told, in a session", 12, {member}, ""},
       {"told, no ancestors", 11, {}, ""},
       {"told, for a shell", 12, {run, shell}, "the holder berth(12) holds for sh(20), which is an ancestor of this",
        {{12, 20}}},
