@@ -37,8 +37,9 @@ std::string ForPeople(const v1::ListBlocksResponse& answer, absl::Time now) {
                   absl::StrCat(v1::Block::State_Name(block.state()), block.torn() ? ", torn" : "",
                                block.lost() && block.state() != v1::Block::LOST ? ", lost" : "",
                                block.release_error().empty() ? "" : ", stuck"),
-                  FormatSince(block.create_time(), now),
-                  block.owner() == 0 ? "" : absl::StrCat(block.owner()), FormatTenant(block.tenant()),
+                  block.has_create_time() ? FormatSince(block.create_time(), now) : "",
+                  block.owner() == 0 ? "" : absl::StrCat(block.owner()),
+                  block.has_tenant() ? FormatTenant(block.tenant()) : "",
                   absl::StrJoin(block.imports(), ",",
                                 [](std::string* out, const v1::Import& import) {
                                   absl::StrAppend(out, FormatProcess(import.process()));

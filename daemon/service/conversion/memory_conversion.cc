@@ -95,10 +95,13 @@ void ToProto(const core::BlockView& view, v1::Block* out) {
   const bool gone = view.lost && view.state == core::BlockState::kLive;
   out->set_state(gone ? v1::Block::LOST : static_cast<v1::Block::State>(view.state));
   out->set_owner(view.owner.value());
-  ToProto(view.tenant, out->mutable_tenant());
+  const bool reserved = view.state == core::BlockState::kReserved;
+  // A block that was made in advance and never allocated has no owner, and no time at which it became live.
+  const bool allocated = view.live_since != absl::Time();
+  if (reserved || allocated) ToProto(view.tenant, out->mutable_tenant());
   out->set_label(view.label);
   out->set_name(view.name);
-  if (view.state != core::BlockState::kReserved) ToProto(view.live_since, out->mutable_create_time());
+  if (allocated && !reserved) ToProto(view.live_since, out->mutable_create_time());
   out->set_torn(view.torn);
   out->set_lost(view.lost);
   out->set_release_error(view.release_error);

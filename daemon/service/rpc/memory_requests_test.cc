@@ -61,6 +61,16 @@ TEST(MemoryRequestsTest, BlockRetainsItsFieldsOnConversion) {
   EXPECT_EQ(wire.create_time().seconds(), 1'000'000);
   ASSERT_EQ(wire.imports_size(), 1);
   EXPECT_EQ(wire.imports(0).read_only(), v1::READ_ONLY_ENFORCED);
+  EXPECT_EQ(wire.tenant().uid(), 1000u);
+}
+
+// Memory that was made in advance, on a device that was lost. Its uid would be root's, and its time that of the boot.
+TEST(MemoryRequestsTest, NeverAllocatedBlockHasNeitherTenantNorTime) {
+  const core::BlockView view = {.bytes = MiB(2), .state = core::BlockState::kRetired};
+  v1::Block wire;
+  ToProto(view, &wire);
+  EXPECT_FALSE(wire.has_tenant());
+  EXPECT_FALSE(wire.has_create_time());
 }
 
 }  // namespace
