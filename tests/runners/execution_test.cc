@@ -118,8 +118,9 @@ TEST_F(ExecutionTest, EachModePassesInheritedAttributes) {
        {std::string("umask 027; ulimit -c 0; ulimit -s 4096; cd bin; exec 5<in_path 9>&1; exec"),
         std::string("exec 0<&-; exec"), std::string("exec 0<&- 2>&-; exec"),
         std::string("trap \"\" HUP INT QUIT TERM USR1 CHLD PIPE TSTP; exec"),
-        std::string("exec /usr/bin/python3 -c 'import os,signal,sys; "
-                    "signal.pthread_sigmask(signal.SIG_BLOCK, [1, 2, 15, 17, 40, 64]); signal.signal(17, "
+        std::string("exec /usr/bin/python3 -c 'import ctypes,os,signal,sys; "
+                    // PR_SET_CHILD_SUBREAPER
+                    "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); signal.pthread_sigmask(signal.SIG_BLOCK, [1, 2, 15, 17, 40, 64]); signal.signal(17, "
                     "signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])'"),
         absl::StrCat("for file in oom_score_adj=321 coredump_filter=0x21 timerslack_ns=77777; do"
                      "  echo ${file#*=} >/proc/$$/${file%=*}; done; exec ",

@@ -67,6 +67,25 @@ TEST_F(FirstProcessTest, WrapperEndsAsItsCommand) {
   daemon.ExpectAccountsBack();
 }
 
+// The kernel gives the namespace's first process what the command leaves behind, and shows it until it is reaped.
+TEST_F(FirstProcessTest, WrapperReapsWhatCommandLeavesBehind) {
+  TestDaemon daemon;
+  const char* const script =
+      "left=$(for i in 1 2 3; do (/bin/sh -c 'until read pid name state parent rest </proc/$$/stat && [ $parent = 1 ];"
+      " do :; done' >/dev/null & echo $!); done);"
+      "for pid in $left; do while [ -e /proc/$pid ]; do :; done; done; echo reaped";
+  std::vector<Words> modes = {{"run"}, {"run", "--until=tree"}, {"ctest-run"}};
+  if (StartBerth(daemon, {"run", "--cgroup", "--", "/bin/true"}).Wait() == 0) modes.push_back({"run", "--cgroup"});
+  for (const Words& mode : modes) {
+    Words words = mode;
+    words.insert(words.end(), {"--", "/bin/sh", "-c", script});
+    Subprocess runs = StartBerth(daemon, words);
+    EXPECT_EQ(Must(runs.ReadLine()), "reaped") << mode.back();
+    EXPECT_EQ(runs.Wait(), 0) << mode.back();
+  }
+  daemon.ExpectAccountsBack();
+}
+
 TEST_F(FirstProcessTest, SignalEndsWaitCommandAndView) {
   TestDaemon daemon({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
   const auto waiters_become = [&](uint64_t count) {

@@ -225,6 +225,9 @@ void PrintSettings() {
   int signal = 0;
   prctl(PR_GET_PDEATHSIG, &signal);
   printf("death signal %d\n", signal);
+  int subreaper = 0;
+  prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
+  printf("subreaper %d\n", subreaper);
   printf("personality %x\n", personality(0xffffffff));
   sched_param scheduling = {};
   sched_getparam(0, &scheduling);

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +44,8 @@ struct ChildPlan {
   char* const* argv;
   char* const* environment;
   const SpawnOptions* options;
+  // Whether this process is a subreaper: an exec keeps that role, a new process starts without it.
+  int is_subreaper = 0;
   // The errno of a failed start; 0 if the command runs. Written by the new process, which shares the memory.
   int error = 0;
   bool in_cgroup = true;
@@ -57,6 +60,7 @@ int BecomeCommand(void* argument) {
     const int processes = ::openat(options.cgroup, "cgroup.procs", O_WRONLY | O_CLOEXEC);
     plan.in_cgroup = processes >= 0 && ::write(processes, "0", 1) == 1;
   }
+  if (plan.is_subreaper != 0) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (plan.in_cgroup) {
     if (options.before != nullptr) options.before(options.argument);
     SetSignalSettings(options.signals);
@@ -205,6 +209,7 @@ absl::StatusOr<pid_t> SpawnCommand(const std::vector<std::string>& command,
   const std::vector<char*> argv = Pointers(command);
   const std::vector<char*> entries = Pointers(environment);
   ChildPlan plan = {.argv = argv.data(), .environment = entries.data(), .options = &options};
+  ::prctl(PR_GET_CHILD_SUBREAPER, &plan.is_subreaper);
   const Stack stack(argv.size());
   if (!stack.ok()) return OsError("mmap", errno);
   // Signal handlers of this process must not run in the new process.

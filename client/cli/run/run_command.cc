@@ -67,13 +67,16 @@ ExitStatus Attend(const RunOptions& options, const std::vector<std::string>& env
   if (!child.ok()) return FailedToStart(child.status());
   report.Started();
   AwaitEnd(*child, [&relay](int signal) { relay.StopAs(signal); });
+  std::optional<ExitStatus> ran;
   if (cgroup) {
+    // From here on no signal is sent to the command's pid.
     relay.PassTo([&](int signal, bool to_group) { cgroup->Signal(signal, to_group); });
+    ran = Reap(*child);
     cgroup->AwaitEmpty();
   }
   notice.StopSending();
   relay.Stop();
-  return Reap(*child);
+  return ran.has_value() ? *ran : Reap(*child);
 }
 
 // Reports on stderr that the permit ended before its release. The command ended with `status`.

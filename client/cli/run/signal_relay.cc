@@ -170,13 +170,25 @@ std::vector<signalfd_siginfo> SignalRelay::Read() {
   std::vector<signalfd_siginfo> all;
   signalfd_siginfo info;
   bool continued = false;
+  bool ended = false;
   while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
     all.push_back(info);
     continued = continued || SignalOf(info) == SIGCONT;
+    ended = ended || SignalOf(info) == SIGCHLD;
   }
+  if (ended) ReapAdopted();
   // A SIGCONT that this discards has the same effect as the one read, which is not yet handled.
   if (continued && primed_) Prime();
   return all;
+}
+
+void SignalRelay::ReapAdopted() {
+  while (true) {
+    siginfo_t info = {};
+    const int result = ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT);
+    if (result < 0 || info.si_pid == 0 || info.si_pid == child_) return;
+    ::waitpid(info.si_pid, nullptr, 0);
+  }
 }
 
 void SignalRelay::RecordGroup(const SignalCounts& counts) {

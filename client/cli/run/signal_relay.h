@@ -95,6 +95,9 @@ class SignalRelay {
   void TakeStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DiscardStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<signalfd_siginfo> Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Reaps children that have ended, other than the command. The kernel gives processes whose parent has ended to the
+  // first process of their PID namespace, or to a subreaper: this process may be either.
+  void ReapAdopted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds `signals` to `all`, except those that the witness has counted as one with an earlier signal for the group.
   // Requires a witness.
   void Classify(const std::vector<signalfd_siginfo>& signals, std::vector<Received>* all)
