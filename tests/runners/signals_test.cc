@@ -404,6 +404,30 @@ TEST_F(SignalsTest, CloseStopsAndContinuesEndAsWithoutWrapper) {
   }
 }
 
+// A job that continues in the background and uses its terminal stops again at once, often by another signal.
+TEST_F(SignalsTest, StopRightAfterContinueStopsWrapperToo) {
+  constexpr std::pair<int, int> kStops[] = {{SIGTSTP, SIGTTIN}, {SIGTSTP, SIGTTOU}, {SIGTTIN, SIGTSTP},
+                                            {SIGTTOU, SIGTSTP}, {SIGSTOP, SIGTSTP}, {SIGTSTP, SIGTSTP}};
+  for (const Cell& cell : RunningCells({kCommand, kTree, kExec, kCtestRun})) {
+    Job job(cell, UnderBerth(cell), Environment());
+    ASSERT_TRUE(job.Read({"started"}));
+    const auto stops = [&] {
+      return Eventually([&] { return StateOf(job.pid()) == 'T' && StateOf(job.command()) == 'T'; });
+    };
+    for (const auto& [first, next] : kStops) {
+      SCOPED_TRACE(absl::StrCat(NameOf(cell), ": ", first, ", ", next));
+      job.Send(first, kGroup);
+      ASSERT_TRUE(stops());
+      job.Send(SIGCONT, kGroup);
+      job.Send(next, kGroup);
+      ASSERT_TRUE(stops());
+      job.Send(SIGCONT, kGroup);
+      ASSERT_TRUE(job.IsAwake());
+    }
+    EXPECT_EQ(job.End(), "exited 7");
+  }
+}
+
 // The kernel merges equal signals that a process has not received yet: of close signals to the group, the wrapper may
 // receive more than its witness. The command has each of them without the wrapper.
 TEST_F(SignalsTest, CloseSignalsToGroupAreNotForwarded) {

@@ -355,16 +355,18 @@ void SignalRelay::StopAs(int signal) {
   // A SIGCONT for the group has reached the command, too. A SIGSTOP for the group stops this process here.
   GroupWitness::AwaitKill();
   if (!stopped(WNOWAIT)) return;
-  // Every SIGCONT discards it.
-  const int other = signal == SIGTSTP ? SIGTTIN : SIGTSTP;
   sigset_t pending;
   ::sigpending(&pending);
   if (::sigismember(&pending, SIGCONT) == 1) return;
+  const auto is_pending = [&pending](int stop) { return ::sigismember(&pending, stop) == 1; };
   // A later stop signal has discarded that SIGCONT before it was read.
-  if (::sigismember(&pending, other) == 0) Prime();
+  if (!std::all_of(std::begin(kTerminalStops), std::end(kTerminalStops), is_pending)) Prime();
   signal == SIGSTOP ? static_cast<void>(::raise(signal)) : ActOnPending(signal);
   ::sigpending(&pending);
-  if (::sigismember(&pending, other) == 0) return;
+  // Every SIGCONT discards all of them. After one, the command may have stopped again, by a signal that is pending here,
+  // too: a job that continues in the background and reads its terminal.
+  const auto is_left = [&](int stop) { return stop == signal || is_pending(stop); };
+  if (!std::all_of(std::begin(kTerminalStops), std::end(kTerminalStops), is_left)) return;
   // The kernel does not stop the first process of a PID namespace, nor a process group that no shell watches.
   stopped(0);
   Prime();
