@@ -120,7 +120,8 @@ TEST_F(ExecutionTest, EachModePassesInheritedAttributes) {
         std::string("trap \"\" HUP INT QUIT TERM USR1 CHLD PIPE TSTP; exec"),
         std::string("exec /usr/bin/python3 -c 'import ctypes,os,signal,sys; "
                     // PR_SET_CHILD_SUBREAPER
-                    "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); signal.pthread_sigmask(signal.SIG_BLOCK, [1, 2, 15, 17, 40, 64]); signal.signal(17, "
+                    "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); "
+                    "signal.pthread_sigmask(signal.SIG_BLOCK, [1, 2, 15, 17, 40, 64]); signal.signal(17, "
                     "signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])'"),
         absl::StrCat("for file in oom_score_adj=321 coredump_filter=0x21 timerslack_ns=77777; do"
                      "  echo ${file#*=} >/proc/$$/${file%=*}; done; exec ",

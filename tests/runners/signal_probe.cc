@@ -5,7 +5,7 @@
 //       Prints "job PID", "stopped SIGNAL", "continued", "exited CODE" or "died SIGNAL". At a SIGRTMIN+3 it gives the
 //       terminal up and prints "hung"; at a SIGRTMIN+4 it moves the job to the background of a terminal with `tostop`,
 //       at a SIGRTMIN+5 to the foreground, and prints "moved".
-//   signal_probe command SIGNAL handles|plain
+//   signal_probe command SIGNAL handles|plain own-group|same-group
 //       Prints "started PID BLOCKED IGNORED"; at a SIGRTMIN+1 "saw COUNT PENDING" of SIGNAL, and ends with 7; at a
 //       SIGRTMIN+2 "awake COUNT", of the SIGNALs that its parent sent; at a SIGRTMIN+3 reads its terminal for SIGTTIN,
 //       else writes to it, and prints "used ERROR".
@@ -270,7 +270,10 @@ int Attributes(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 4 && strcmp(argv[1], "command") == 0) return Command(atoi(argv[2]), strcmp(argv[3], "handles") == 0);
+  if (argc == 5 && strcmp(argv[1], "command") == 0) {
+    if (strcmp(argv[4], "own-group") == 0) setpgid(0, 0);
+    return Command(atoi(argv[2]), strcmp(argv[3], "handles") == 0);
+  }
   if (argc > 5 && strcmp(argv[1], "shell") == 0) return Shell(argv[2], atoi(argv[3]), argv[4], argv + 5);
   if (argc > 2 && strcmp(argv[1], "traced") == 0 && ptrace(PTRACE_TRACEME) == 0) return execv(argv[2], argv + 2);
   if (argc > 1 && strcmp(argv[1], "attributes") == 0) return Attributes(argc, argv);

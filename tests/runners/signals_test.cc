@@ -2,8 +2,8 @@
 // as without a wrapper, and a shell with job control observes the same.
 //
 // Each cell of the table runs twice on a separate terminal: under Berth, and bare or under `flock --no-fork`, which
-// waits and becomes the command. Both must report the same. The soak runs a selection that contains each pair of
-// values, the gate every fourth cell of that; BERTH_ALL_CELLS=1 runs all cells.
+// waits and becomes the command. Both must report the same. A selection runs that contains each pair of values;
+// BERTH_ALL_CELLS=1 runs all cells.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -135,7 +135,7 @@ class SignalsTest : public ::testing::Test {
 
   Words CommandOf(const Cell& cell) const {
     return {ProgramPath("tests/runners/signal_probe"), "command", absl::StrCat(SignalOf(cell).number),
-            kHandles[cell[5]]};
+            kHandles[cell[5]], own_group_ ? "own-group" : "same-group"};
   }
   Words UnderBerth(const Cell& cell) const {
     Words words = {ProgramPath("client/cli/berth"), cell[4] == kCtestRun ? "ctest-run" : "run"};
@@ -307,6 +307,8 @@ class SignalsTest : public ::testing::Test {
 
   TestDaemon daemon_;
   const std::string lock_;
+  // Whether the command makes a process group of its own, as timeout(1) does. A group's leader cannot.
+  bool own_group_ = false;
   std::optional<Actor> holder_;
 };
 
@@ -341,6 +343,21 @@ TEST_F(SignalsTest, EachCellMatchesRunWithoutWrapper) {
     EXPECT_EQ(absl::StrJoin(Run(cell, /*bare=*/false), "; "), absl::StrJoin(bare[without], "; "));
   }
   if (holder_.has_value()) holder_->Quit();
+}
+
+// A signal for the job's process group reaches a command that has left the group. Without a wrapper it could not leave.
+TEST_F(SignalsTest, GroupSignalsReachCommandOfOwnGroup) {
+  own_group_ = true;
+  std::vector<Cell> cells;
+  for (const Cell& cell : AllCells()) {
+    const bool to_group = cell[1] == kGroup || (cell[1] == kTerminal && !UsesTerminal(cell));
+    if (!to_group || cell[2] != kDefault || cell[3] == kWaiting || !Impossible(cell).empty()) continue;
+    if (cell[4] == kCommand || (Soaks() && (cell[4] == kTree || cell[4] == kCtestRun))) cells.push_back(cell);
+  }
+  for (size_t i = 0; i < cells.size(); i += GateOrSoak(3, 1)) {
+    SCOPED_TRACE(NameOf(cells[i]));
+    EXPECT_EQ(absl::StrJoin(Run(cells[i], /*bare=*/false), "; "), absl::StrJoin(Run(cells[i], /*bare=*/true), "; "));
+  }
 }
 
 // A pair of values that the selection lacks occurs in impossible cells only, and is listed with their reasons.

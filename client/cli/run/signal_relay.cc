@@ -249,18 +249,19 @@ void SignalRelay::TakeRead() {
     if (const std::vector<signalfd_siginfo> more = Read(); !more.empty()) Classify(more, &all);
     DropStaleCounts();
   }
+  const bool apart = IsApart();
   bool continues = false;
   for (auto at = all.begin(); at != all.end(); ++at) {
     const int signal = SignalOf(at->info);
     // A SIGCONT for the group has undone the stop for the command, too. The witness's count may lack the stop signal.
-    const bool undone = IsStop(signal) && std::any_of(at + 1, all.end(), [&](const Received& each) {
+    const bool undone = IsStop(signal) && !apart && std::any_of(at + 1, all.end(), [&](const Received& each) {
                           return SignalOf(each.info) == SIGCONT && each.to_group;
                         });
     if (undone) continue;
     // The command receives a forwarded SIGCONT only now, and must receive the stop signal that came later again.
     const bool to_group = at->to_group && !(continues && IsStop(signal));
-    continues = continues || (signal == SIGCONT && (!to_group || overtook_));
-    Take(at->info, to_group);
+    continues = continues || (signal == SIGCONT && (!to_group || apart || overtook_));
+    Take(at->info, to_group, at->to_group && apart);
   }
 }
 
@@ -294,7 +295,12 @@ void SignalRelay::DropStaleCounts() {
   }
 }
 
-void SignalRelay::Take(const signalfd_siginfo& info, bool to_group) {
+bool SignalRelay::IsApart() const {
+  if (child_ == 0 || take_ != nullptr || ::getpid() != ::getpgrp()) return false;
+  return ::getpgid(child_) != ::getpgrp();
+}
+
+void SignalRelay::Take(const signalfd_siginfo& info, bool to_group, bool apart) {
   const int signal = SignalOf(info);
   // The end of a child of this process, or of a pipe that it wrote to, concerns only this process.
   if (signal == SIGCHLD && info.ssi_code > 0) return;
@@ -303,18 +309,21 @@ void SignalRelay::Take(const signalfd_siginfo& info, bool to_group) {
     take_(signal, to_group);
   } else if (child_ == 0) {
     TakeWaiting(signal);
-  } else if (!to_group || (overtook_ && DiscardsPending(signal))) {
-    Forward(signal, &info);
+  } else if (apart && ::getpgid(child_) == child_) {
+    // Without this process, the command's group would be this one.
+    Forward(signal, -child_, &info);
+  } else if (!to_group || apart || (overtook_ && DiscardsPending(signal))) {
+    Forward(signal, child_, &info);
   }
 }
 
-void SignalRelay::Forward(int signal, const signalfd_siginfo* info) {
+void SignalRelay::Forward(int signal, pid_t target, const signalfd_siginfo* info) {
   // The command would receive it after the SIGCONT that has undone it, and stay stopped.
   if (IsStop(signal) && IsOvertaken(signal)) return;
-  if (info != nullptr && info->ssi_code == SI_QUEUE) {
-    ::sigqueue(child_, signal, {.sival_ptr = reinterpret_cast<void*>(info->ssi_ptr)});
+  if (info != nullptr && info->ssi_code == SI_QUEUE && target > 0) {
+    ::sigqueue(target, signal, {.sival_ptr = reinterpret_cast<void*>(info->ssi_ptr)});
   } else {
-    ::kill(child_, signal);
+    ::kill(target, signal);
   }
   if (!DiscardsPending(signal)) return;
   // A signal for the group may have reached the command before this one, but not after it.
@@ -363,8 +372,8 @@ void SignalRelay::StopAs(int signal) {
   if (!std::all_of(std::begin(kTerminalStops), std::end(kTerminalStops), is_pending)) Prime();
   signal == SIGSTOP ? static_cast<void>(::raise(signal)) : ActOnPending(signal);
   ::sigpending(&pending);
-  // Every SIGCONT discards all of them. After one, the command may have stopped again, by a signal that is pending here,
-  // too: a job that continues in the background and reads its terminal.
+  // Every SIGCONT discards all of them. After one, the command may have stopped again by a signal that is pending here,
+  // too: a job that continues in the background reads its terminal.
   const auto is_left = [&](int stop) { return stop == signal || is_pending(stop); };
   if (!std::all_of(std::begin(kTerminalStops), std::end(kTerminalStops), is_left)) return;
   // The kernel does not stop the first process of a PID namespace, nor a process group that no shell watches.
@@ -406,7 +415,7 @@ absl::StatusOr<pid_t> SignalRelay::StartCommand(const std::vector<std::string>& 
   // For signals sent to the group before the command belonged to it.
   for (int signal = 1; signal < NSIG; ++signal) {
     if (launch.seen[static_cast<size_t>(signal)] > 0 && ::sigismember(&launch.pending, signal) == 0)
-      Forward(signal);
+      Forward(signal, child_);
   }
   // Signals that were blocked have waited for the command. A signal pending for this thread alone is read only by it.
   sigset_t none;
@@ -438,7 +447,7 @@ void SignalRelay::Send(int signal) {
   if (take_ != nullptr) {
     take_(signal, /*to_group=*/false);
   } else if (child_ != 0) {
-    Forward(signal);
+    Forward(signal, child_);
   } else {
     TakeWaiting(signal);
   }

@@ -102,11 +102,15 @@ class SignalRelay {
   // Requires a witness.
   void Classify(const std::vector<signalfd_siginfo>& signals, std::vector<Received>* all)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Take(const signalfd_siginfo& info, bool to_group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether signals for this process's group miss a command that would have them without this process: the group's
+  // leader cannot leave it, and the command of a leader left it for a group of its own (timeout, an interactive shell).
+  bool IsApart() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `apart`: the signal is for the group, and IsApart().
+  void Take(const signalfd_siginfo& info, bool to_group, bool apart) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeWaiting(int signal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Sends a signal to the command; a stop signal only if no SIGCONT has arrived since. `info` has the value of a signal
-  // that carries one.
-  void Forward(int signal, const signalfd_siginfo* info = nullptr) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sends a signal to `target`, the command or its group, as kill(2) names it; a stop signal only if no SIGCONT has
+  // arrived since. `info` has the value of a signal that carries one.
+  void Forward(int signal, pid_t target, const signalfd_siginfo* info = nullptr) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Records signals that reached the group before this process reads them.
   void RecordGroup(const SignalCounts& counts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether a signal read here was sent to the group; if so, decrements its count.

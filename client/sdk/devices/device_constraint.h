@@ -37,8 +37,8 @@ inline std::optional<std::string> DevicesOfProcess() {
 // Fills in the restriction to the devices of a CUDA_VISIBLE_DEVICES, if there is one.
 template <typename Message>
 void FillVisible(const std::optional<std::string>& visible, Message* out) {
-  // The daemon reads at most so many bytes (daemon/service/conversion/placement_conversion.h). The end of a longer value
-  // becomes an ellipsis, which names no device, as does a byte that is not UTF-8.
+  // The daemon accepts no more (daemon/service/conversion/placement_conversion.h). The end of a longer value becomes an
+  // ellipsis, which names no device, as does a byte that is not UTF-8.
   constexpr size_t kMost = 4096;
   constexpr size_t kEllipsis = 3;
   if (!visible.has_value()) return;
