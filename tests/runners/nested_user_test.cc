@@ -2,6 +2,7 @@
 // gets. The gate tries every second way to wait for an ancestor, as each takes seconds.
 
 #include <sched.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -124,9 +125,12 @@ TEST_F(NestedUserTest, WaitForAncestorNamesIt) {
       {"", kStripped, ""},
       {"", kSudoToRoot, ""},
   };
+  const bool may_read = Script(absl::StrCat(kSudoToRoot, "/bin/true")).second == 0;
+  if (!may_read) printf("not possible here: a process that may read the environment of each other\n");
   const size_t stride = GateOrSoak(2, 1);
   for (size_t i = 0; i < std::size(rows); i += stride) {
     const Row& row = rows[i];
+    if (!may_read && row.inside == kSudoToRoot) continue;
     std::optional<Actor> stranger;
     if (row.says.empty()) stranger.emplace(daemon_).Do("acquire p");
     const std::string said = Wait(absl::StrCat(row.outer, row.inside, "$BERTH run -- /bin/echo ran"));

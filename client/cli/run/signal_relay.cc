@@ -297,7 +297,7 @@ void SignalRelay::DropStaleCounts() {
 
 bool SignalRelay::IsApart() const {
   if (child_ == 0 || take_ != nullptr || ::getpid() != ::getpgrp()) return false;
-  return ::getpgid(child_) != ::getpgrp();
+  return ::getpgid(child_) != ::getpgrp() && ::getsid(child_) == ::getsid(0);
 }
 
 void SignalRelay::Take(const signalfd_siginfo& info, bool to_group, bool apart) {

@@ -82,8 +82,8 @@ bool RunsCommand(pid_t pid) {
   return std::any_of(words.begin(), end, [](absl::string_view word) { return word == "run" || word == "ctest-run"; });
 }
 
-// Whether the process was started in a session that `own`, this process's BERTH_SESSION, does not name, and whose owner
-// process still runs. False for a process whose environment this one may not read.
+// Whether the process was started in a session whose owner process still runs, and that `own`, this process's
+// BERTH_SESSION, does not name. False for a process whose environment this one may not read.
 bool IsInOtherSession(pid_t pid, absl::string_view own) {
   constexpr absl::string_view kVariable = "BERTH_SESSION=";
   const std::string environment = ReadOfProcess(pid, "environ");

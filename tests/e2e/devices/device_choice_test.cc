@@ -85,6 +85,8 @@ TEST_F(DeviceChoiceTest, VisibleDevicesAndOptionsBoundChoice) {
       {"2,3", {"--device", "4"}, 125, "asked device GPU-a-4; the caller's CUDA_VISIBLE_DEVICES=\"2,3\" excludes it"},
       {"2,3", {"--device", "1", "--devices", "1,2"}, 125, "CUDA_VISIBLE_DEVICES=\"2,3\" excludes it"},
       {"2,3", {"--mem", "1MiB"}, 0, "GPU-a-2\n"},
+      {"unset", {"--mem", "10MB", "--timeout", "2d"}, 0, "GPU-a-0\n"},
+      {"unset", {"--mem", "20G"}, 125, "asked 21474836480 bytes of a device"},
       // A command that requests no device has nothing to restrict.
       {"", {}, 0, "\n"},
       {"x", {}, 0, "\n"},
