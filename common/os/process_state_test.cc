@@ -17,10 +17,12 @@ TEST(ProcessStateTest, StateFollowsSignals) {
     while (true) ::pause();
   }
   EXPECT_FALSE(IsStopped(child));
+  EXPECT_NE(ReadState(child), 0);
   ASSERT_EQ(::kill(child, SIGSTOP), 0);
   siginfo_t info = {};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED), 0);
   EXPECT_TRUE(IsStopped(child));
+  EXPECT_EQ(ReadState(child), 'T');
   ASSERT_EQ(::kill(child, SIGCONT), 0);
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WCONTINUED), 0);
   EXPECT_FALSE(IsStopped(child));
@@ -30,7 +32,10 @@ TEST(ProcessStateTest, StateFollowsSignals) {
 }
 
 TEST(ProcessStateTest, NoProcessIsNotStopped) {
-  for (const int32_t pid : {0, -1, INT32_MIN, INT32_MAX}) EXPECT_FALSE(IsStopped(pid));
+  for (const int32_t pid : {0, -1, INT32_MIN, INT32_MAX}) {
+    EXPECT_FALSE(IsStopped(pid));
+    EXPECT_EQ(ReadState(pid), 0);
+  }
 }
 
 }  // namespace

@@ -163,7 +163,8 @@ class Freezer {
 
 class StoppedWaitersTest : public ::testing::Test {
  protected:
-  StoppedWaitersTest() : daemon_({.environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}), berth_(daemon_.folder()) {}
+  explicit StoppedWaitersTest(const std::string& program = "daemon/berthd")
+      : daemon_({.program = program, .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}}), berth_(daemon_.folder()) {}
 
   void TearDown() override { daemon_.ExpectAccountsBack(); }
 
@@ -187,6 +188,34 @@ class StoppedWaitersTest : public ::testing::Test {
     const std::string explained = berth_.Show({"explain", absl::StrCat(Waiters()[0].number())});
     EXPECT_TRUE(absl::StrContains(explained, "because: the waiting process is stopped")) << explained;
     EXPECT_TRUE(absl::StrContains(explained, "the thaw of its cgroup, the detach of its debugger")) << explained;
+  }
+
+  // Freezes waiting processes together; no grant is needed to find them.
+  void ExpectFrozenWaitersSkipped(Freezer& freezer, uint64_t count) {
+    Actor holder(daemon_);
+    holder.Do("acquire p");
+    std::vector<Subprocess> frozen;
+    for (uint64_t i = 0; i < count; ++i) {
+      frozen.push_back(berth_.Start({"run", "--quiet", "--", "/bin/true"}));
+      ASSERT_TRUE(WaitersBecome(i + 1));
+      freezer.Add(frozen.back().pid());
+    }
+    Actor next(daemon_);
+    next.SendLine("acquire p");
+    ASSERT_TRUE(WaitersBecome(count + 1));
+    freezer.Freeze();
+    EXPECT_TRUE(Eventually([&] {
+      const std::vector<v1::Waiter> waiters = Waiters();
+      return std::count_if(waiters.begin(), waiters.end(), [](const v1::Waiter& waiter) { return waiter.stopped(); }) ==
+             static_cast<int64_t>(count);
+    }));
+    holder.Do("release p");
+    EXPECT_TRUE(Ok(next.Answer()));
+    freezer.Thaw();
+    next.Do("release p");
+    for (Subprocess& process : frozen) EXPECT_EQ(process.Wait(), 0);
+    next.Quit();
+    holder.Quit();
   }
 
   TestDaemon daemon_;
@@ -454,32 +483,56 @@ TEST_F(StoppedWaitersTest, HundredStoppedWaitersCostNoMoreThanOne) {
 TEST_F(StoppedWaitersTest, FrozenWaitersAreSkippedTogether) {
   Freezer freezer(/*old=*/false);
   if (!freezer.works()) GTEST_SKIP() << "this machine has no writable control group that freezes";
-  Actor holder(daemon_);
-  holder.Do("acquire p");
-  std::vector<Subprocess> frozen;
-  const uint64_t count = GateOrSoak(12, 100);
-  for (uint64_t i = 0; i < count; ++i) {
-    frozen.push_back(berth_.Start({"run", "--quiet", "--", "/bin/true"}));
-    ASSERT_TRUE(WaitersBecome(i + 1));
-    freezer.Add(frozen.back().pid());
+  ExpectFrozenWaitersSkipped(freezer, GateOrSoak(12, 100));
+}
+
+// A program that starts the daemon in a cgroup and a cgroup namespace of its own, as a container does. The cgroups of
+// its clients are outside.
+class ContainedDaemon {
+ protected:
+  ContainedDaemon(bool old, bool mounted) : own_("berth-daemon", old ? "freezer" : "") {
+    EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
+    if (own_.path().empty() || !MayUnshare(CLONE_NEWCGROUP | CLONE_NEWNS)) return;
+    program_ = folder_ + "/berthd";
+    std::ofstream(program_) << "#!/bin/sh\necho $$ >" << own_.path()
+                            << "/cgroup.procs\nexec /usr/bin/unshare --cgroup --mount /bin/sh -c '"
+                            << (mounted ? "" : "umount --recursive /sys/fs/cgroup; ") << "exec \"$@\"' sh "
+                            << ProgramPath("daemon/berthd") << " \"$@\"\n";
+    std::filesystem::permissions(program_, std::filesystem::perms::owner_all);
   }
-  Actor next(daemon_);
-  next.SendLine("acquire p");
-  ASSERT_TRUE(WaitersBecome(count + 1));
-  freezer.Freeze();
-  // No grant is needed to find them.
-  EXPECT_TRUE(Eventually([&] {
-    const std::vector<v1::Waiter> waiters = Waiters();
-    return std::count_if(waiters.begin(), waiters.end(), [](const v1::Waiter& waiter) { return waiter.stopped(); }) ==
-           static_cast<int64_t>(count);
-  }));
-  holder.Do("release p");
-  EXPECT_TRUE(Ok(next.Answer()));
-  freezer.Thaw();
-  next.Do("release p");
-  for (Subprocess& process : frozen) EXPECT_EQ(process.Wait(), 0);
-  next.Quit();
-  holder.Quit();
+  ~ContainedDaemon() { std::filesystem::remove_all(folder_); }
+  bool works() const { return !program_.empty(); }
+  std::string program() const { return works() ? program_ : "daemon/berthd"; }
+
+ private:
+  std::string folder_ = "/tmp/berth-contained-XXXXXX";
+  const Cgroup own_;
+  std::string program_;
+};
+
+// Whether the freezer is that of cgroup v1; whether the daemon has the mounts of all cgroups.
+using Sight = std::tuple<bool, bool>;
+
+class ContainedDaemonTest : private ContainedDaemon,
+                            public StoppedWaitersTest,
+                            public ::testing::WithParamInterface<Sight> {
+ protected:
+  ContainedDaemonTest()
+      : ContainedDaemon(std::get<0>(GetParam()), std::get<1>(GetParam())),
+        StoppedWaitersTest(ContainedDaemon::program()) {}
+  using ContainedDaemon::works;
+};
+
+INSTANTIATE_TEST_SUITE_P(Freezers, ContainedDaemonTest, ::testing::Combine(::testing::Bool(), ::testing::Bool()),
+                         [](const auto& info) {
+                           return absl::StrCat(std::get<0>(info.param) ? "OldFreezer" : "Freezer",
+                                               std::get<1>(info.param) ? "Mounted" : "Hidden");
+                         });
+
+TEST_P(ContainedDaemonTest, FrozenWaitersAreSkippedTogether) {
+  Freezer freezer(std::get<0>(GetParam()));
+  if (!works() || !freezer.works()) GTEST_SKIP() << "needs writable control groups that freeze, and namespaces";
+  ExpectFrozenWaitersSkipped(freezer, GateOrSoak(3, 100));
 }
 
 class StopStormTest : public StoppedWaitersTest, public ::testing::WithParamInterface<int> {};
