@@ -25,6 +25,7 @@
 #include "client/cli/source_file.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/cuda/driver.h"
+#include "common/label.h"
 #include "common/status_macros.h"
 
 namespace berth::cli {
@@ -141,6 +142,7 @@ absl::StatusOr<std::vector<uint32_t>> FindGrantees(const std::string& text) {
 }
 
 absl::StatusOr<PublishedFile> PublishFile(const std::shared_ptr<Session>& session, const Publication& publication) {
+  BERTH_RETURN_IF_ERROR(ValidateLabel("name", publication.name));
   BERTH_ASSIGN_OR_RETURN(const SourceFile file, SourceFile::Open(publication.path));
   if (!publication.replace) BERTH_RETURN_IF_ERROR(CheckNameIsFree(session, publication.name));
   BERTH_ASSIGN_OR_RETURN(Block block, AllocateFor(session, publication, file.size()));

@@ -1,6 +1,7 @@
 // Files that become published blocks, across real processes: files with concurrent writers, names replaced under
 // readers, grants to users, device capacity, and lost devices.
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,11 +20,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "berth/v1/resources.pb.h"
+#include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/berth_command.h"
 #include "tests/support/daemon/node_file.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/proc.h"
 #include "tests/support/stepped_program.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
@@ -245,6 +248,7 @@ TEST_F(PublishFileTest, OnlyRegularFileIsPublished) {
     std::string path;
     const char* says;
   } cases[] = {{Path("fifo"), "is a FIFO"},     {folder_, "is a directory"},
+               {daemon_.folder() + "/berthd.sock", "is a socket"},
                {"/dev/zero", "is a device"},    {Path("empty"), "is empty"},
                {"/proc/version", "the kernel"}, {Path("none"), "No such file"}};
   for (const auto& each : cases) {
@@ -254,6 +258,40 @@ TEST_F(PublishFileTest, OnlyRegularFileIsPublished) {
     EXPECT_TRUE(absl::StrContains(ended.said, each.says)) << ended.said;
     EXPECT_TRUE(HasNoBlocks());
   }
+}
+
+// A program that writes to a FIFO waits in open() for a reader, and must not take the command for one.
+TEST_F(PublishFileTest, RefusedFifoLeavesItsWriterWaiting) {
+  ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0666), 0);
+  Subprocess writer = Subprocess::Start(
+      {.argv = {"/bin/sh", "-c", "echo up; echo text >\"$0\"", Path("fifo")}, .of_operator = true});
+  ASSERT_EQ(Must(writer.ReadLine()), "up");
+  ASSERT_TRUE(Eventually([&] { return StateOf(writer.pid()) == 'S'; }));
+  EXPECT_EQ(Publish({"w", Path("fifo")}).code, 1);
+  const UniqueFd reader(::open(Path("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  std::string text;
+  EXPECT_TRUE(Eventually([&] {
+    char buffer[16];
+    const ssize_t got = ::read(reader.get(), buffer, sizeof(buffer));
+    if (got > 0) text.append(buffer, static_cast<size_t>(got));
+    return text == "text\n";
+  }));
+  EXPECT_EQ(writer.Wait(), 0);
+}
+
+TEST_F(PublishFileTest, InvalidNameIsRejectedBeforeLeasing) {
+  const std::string path = File("w", 'w', 1 << 20);
+  for (const std::string& name : {std::string("a\nb"), std::string("\xff"), std::string(129, 'n')}) {
+    for (const bool replace : {false, true}) {
+      std::vector<std::string> words = {name, path};
+      if (replace) words.insert(words.begin(), "--replace");
+      const Ended ended = Publish(words);
+      EXPECT_EQ(ended.code, 1) << ended.said;
+      EXPECT_TRUE(absl::StrContains(ended.said, "name: ")) << ended.said;
+    }
+  }
+  const std::string log = berth_.Show({"log"});
+  EXPECT_FALSE(absl::StrContains(log, "  allocate  ")) << log;
 }
 
 TEST_F(PublishFileTest, TakenNameIsRejectedBeforeLeasing) {
