@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/memory.pb.h"
 #include "berth/v1/permit.pb.h"
@@ -67,13 +68,18 @@ std::string Describe(const Outstanding& out, absl::Time now) {
 absl::Status Confirm(absl::string_view effect, absl::string_view question, bool yes) {
   PrintError(effect);
   if (yes) return absl::OkStatus();
-  if (::isatty(STDIN_FILENO) == 0) {
+  // A question that goes elsewhere would be a wait without a word.
+  if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) {
     return absl::FailedPreconditionError(
         "nothing changed: no terminal to ask for confirmation; add --yes to proceed without");
   }
   PrintError(absl::StrCat(question, " [y/N] "));
   char line[16] = {};
-  if (::fgets(line, sizeof(line), stdin) != nullptr && (line[0] == 'y' || line[0] == 'Y')) return absl::OkStatus();
+  if (::fgets(line, sizeof(line), stdin) != nullptr) {
+    // Another word with a "y" may be the next command, typed ahead.
+    const std::string answer = absl::AsciiStrToLower(absl::StripAsciiWhitespace(line));
+    if (answer == "y" || answer == "yes") return absl::OkStatus();
+  }
   return absl::CancelledError("nothing changed: not confirmed");
 }
 

@@ -39,8 +39,8 @@ std::string Describe(const Outstanding& out, absl::Time now);
 // "1 block", "2 blocks".
 std::string CountOf(uint64_t count, absl::string_view noun);
 
-// Prints `effect`, and asks `question` if stdin is a terminal. With `yes` it does not ask.
-// Errors: kFailedPrecondition naming --yes if stdin is no terminal; kCancelled if the answer is not y.
+// Prints `effect`, and asks `question` if stdin and stderr are terminals. With `yes` it does not ask.
+// Errors: kFailedPrecondition naming --yes if one of them is no terminal; kCancelled unless the answer is y or yes.
 absl::Status Confirm(absl::string_view effect, absl::string_view question, bool yes);
 
 }  // namespace berth::cli

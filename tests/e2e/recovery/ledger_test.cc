@@ -345,16 +345,18 @@ TEST_F(LedgerTest, DeviceVerbsPromptOnTerminal) {
   const struct {
     const char* verb;
     const char* question;
+    const char* yes;
     v1::Device::State after;
-  } rows[] = {{"reset", "Reset the device? [y/N]", v1::Device::READY},
-              {"drop", "Drop the device? [y/N]", v1::Device::DROPPED}};
+  } rows[] = {{"reset", "Reset the device? [y/N]", "y", v1::Device::READY},
+              {"drop", "Drop the device? [y/N]", "YES", v1::Device::DROPPED}};
   for (const auto& row : rows) {
     const auto typed = [&](const char* answer) {
       return RunScript(absl::StrCat("printf '", answer, "\\n' | script -qec \"$0 device ", row.verb, " 0\" /dev/null"));
     };
     const auto device = [&] { return Must(daemon_.inspector().ListDevices()).devices(0); };
     const uint64_t generation = device().generation();
-    for (const char* const no : {"n", "", "maybe"}) {
+    // The last one may be the next command, typed ahead.
+    for (const char* const no : {"n", "", "maybe", "yum"}) {
       const auto [answer, cancelled] = typed(no);
       EXPECT_EQ(cancelled, 1) << answer;
       EXPECT_TRUE(absl::StrContains(answer, "device 0 has out: 0 permits")) << answer;
@@ -363,7 +365,15 @@ TEST_F(LedgerTest, DeviceVerbsPromptOnTerminal) {
       EXPECT_EQ(device().state(), v1::Device::READY);
       EXPECT_EQ(device().generation(), generation);
     }
-    const auto [done, code] = typed("y");
+    // The question would be in the file.
+    const std::string errors = ::testing::TempDir() + "/errors";
+    const auto [hidden, refused] = RunScript(absl::StrCat("printf 'y\\n' | script -qec \"$0 device ", row.verb,
+                                                          " 0 2>", errors, "\" /dev/null; code=$?; cat ", errors,
+                                                          "; exit $code"));
+    EXPECT_EQ(refused, 1) << hidden;
+    EXPECT_TRUE(absl::StrContains(hidden, "no terminal to ask for confirmation; add --yes")) << hidden;
+    EXPECT_EQ(device().generation(), generation);
+    const auto [done, code] = typed(row.yes);
     EXPECT_EQ(code, 0) << done;
     EXPECT_TRUE(Eventually([&] { return device().state() == row.after; })) << row.verb;
     if (row.after == v1::Device::READY) EXPECT_GT(device().generation(), generation) << "its blocks are stale";
