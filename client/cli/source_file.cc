@@ -20,6 +20,9 @@ namespace {
 // A write this soon after an earlier one may leave the file's times unchanged: the kernel takes them from its clock
 // tick.
 constexpr absl::Duration kTimesSettle = absl::Milliseconds(20);
+// A file whose writers are unknown counts as complete this long after its last write, and is looked at this often.
+constexpr absl::Duration kUnknownSettle = absl::Seconds(2);
+constexpr absl::Duration kLookInterval = absl::Milliseconds(50);
 
 const char* KindOf(mode_t mode) {
   switch (mode & S_IFMT) {
@@ -43,17 +46,18 @@ bool IsMadeByKernel(int fd) {
   return ::fstatfs(fd, &system) == 0 && (system.f_type == PROC_SUPER_MAGIC || system.f_type == SYSFS_MAGIC);
 }
 
-// Returns whether a process has the file open for writing. The kernel grants a read lease only if none has, mapped or
-// not. On file systems without leases, and for files of other users, returns false.
-bool IsOpenForWriting(int fd) {
+// Whether processes have the file open for writing, or mapped, as the file system reports it.
+enum class Writers { kNone, kSome, kUnknown };
+
+// The kernel grants a read lease only if there are none. kUnknown on file systems without leases, and for other users'
+// files.
+Writers FindWriters(int fd) {
   // If a process opens the file during the lease, the kernel sends a signal; by default that signal would end this
   // process.
-  if (::fcntl(fd, F_SETSIG, SIGURG) < 0) return false;
-  if (::fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
-    ::fcntl(fd, F_SETLEASE, F_UNLCK);
-    return false;
-  }
-  return errno == EAGAIN;
+  if (::fcntl(fd, F_SETSIG, SIGURG) < 0) return Writers::kUnknown;
+  if (::fcntl(fd, F_SETLEASE, F_RDLCK) < 0) return errno == EAGAIN ? Writers::kSome : Writers::kUnknown;
+  ::fcntl(fd, F_SETLEASE, F_UNLCK);
+  return Writers::kNone;
 }
 
 absl::Status CheckKind(const std::string& path, const struct stat& info) {
@@ -63,6 +67,12 @@ absl::Status CheckKind(const std::string& path, const struct stat& info) {
 }
 
 bool Same(const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; }
+
+// False for a time in the future, such as that of a machine whose clock is ahead.
+bool IsYounger(const timespec& time, absl::Duration limit) {
+  const absl::Duration age = absl::Now() - absl::TimeFromTimespec(time);
+  return age > -kTimesSettle && age < limit;
+}
 
 absl::Status Changed(const std::string& path, absl::string_view what) {
   return absl::FailedPreconditionError(absl::StrCat(path, " changed while it was read: ", what,
@@ -87,19 +97,34 @@ absl::StatusOr<SourceFile> SourceFile::Open(const std::string& path) {
   if (info.st_size == 0) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is empty; only a file with content can be published"));
   }
-  if (IsOpenForWriting(fd.get())) {
+  const Writers writers = FindWriters(fd.get());
+  if (writers == Writers::kSome) {
     return absl::FailedPreconditionError(absl::StrCat(
         path, " is open for writing in a process; publish it after the process has closed it, or publish a copy"));
   }
-  const absl::Duration age = absl::Now() - absl::TimeFromTimespec(info.st_ctim);
-  if (age > -kTimesSettle && age < kTimesSettle) {
-    absl::SleepFor(kTimesSettle);
-    if (::fstat(fd.get(), &info) < 0) return LocalError(path, errno);
+  SourceFile file(path, std::move(fd), info);
+  // A writer may pause between two writes.
+  while (writers == Writers::kUnknown && IsYounger(info.st_mtim, kUnknownSettle)) {
+    absl::SleepFor(kLookInterval);
+    BERTH_RETURN_IF_ERROR(file.CheckState());
   }
-  return SourceFile(path, std::move(fd), info);
+  if (IsYounger(info.st_ctim, kTimesSettle)) {
+    absl::SleepFor(kTimesSettle);
+    if (::fstat(file.fd(), &file.before_) < 0) return LocalError(path, errno);
+  }
+  return file;
 }
 
 absl::Status SourceFile::CheckUnchanged() const {
+  BERTH_RETURN_IF_ERROR(CheckState());
+  char next;
+  const ssize_t more = ::pread(fd_.get(), &next, 1, before_.st_size);
+  if (more < 0) return LocalError(path_, errno);
+  if (more > 0) return Changed(path_, absl::StrCat("bytes follow its first ", before_.st_size));
+  return absl::OkStatus();
+}
+
+absl::Status SourceFile::CheckState() const {
   struct stat now;
   if (::fstat(fd_.get(), &now) < 0) return LocalError(path_, errno);
   if (now.st_size != before_.st_size) {
@@ -110,10 +135,6 @@ absl::Status SourceFile::CheckUnchanged() const {
   if (!Same(now.st_ctim, before_.st_ctim) && !lost_a_name) {
     return Changed(path_, "its times, mode, owner or links were set (ctime)");
   }
-  char next;
-  const ssize_t more = ::pread(fd_.get(), &next, 1, before_.st_size);
-  if (more < 0) return LocalError(path_, errno);
-  if (more > 0) return Changed(path_, absl::StrCat("bytes follow its first ", before_.st_size));
   return absl::OkStatus();
 }
 

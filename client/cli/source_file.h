@@ -19,10 +19,10 @@ namespace berth::cli {
 // Move-only. Thread-compatible.
 class SourceFile {
  public:
-  // Opens a non-empty regular file that no process has open for writing, as far as the file system reports it. Never
-  // blocks on another process, as opening a FIFO would.
+  // Opens a non-empty regular file that no process has open for writing. Where the file system does not report that,
+  // waits until the last write is 2 s ago. Never blocks on another process, as opening a FIFO would.
   // Errors: kInvalidArgument for every other kind of file, for an empty file, and for the kernel's own files (/proc,
-  // /sys); kFailedPrecondition if it is open for writing; the system's.
+  // /sys); kFailedPrecondition if it is open for writing, or changes during the wait; the system's.
   static absl::StatusOr<SourceFile> Open(const std::string& path);
 
   int fd() const { return fd_.get(); }
@@ -37,6 +37,9 @@ class SourceFile {
  private:
   SourceFile(std::string path, UniqueFd fd, const struct stat& before)
       : path_(std::move(path)), fd_(std::move(fd)), before_(before) {}
+
+  // As CheckUnchanged(), without a read.
+  absl::Status CheckState() const;
 
   std::string path_;
   UniqueFd fd_;

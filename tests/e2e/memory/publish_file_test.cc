@@ -260,6 +260,43 @@ TEST_F(PublishFileTest, OnlyRegularFileIsPublished) {
   }
 }
 
+// Without a lease, such as on a file of another user, only the file's times show a writer that pauses.
+TEST_F(PublishFileTest, PausedWriterOfForeignFileMakesNoName) {
+  if (!IsRoot() || OtherUser().has_value()) GTEST_SKIP() << "needs root, to be another user";
+  const std::vector<std::string> without_leases = {
+      "/bin/sh", "-c", "exec /usr/bin/setpriv --bounding-set=-lease \"$@\" 2>&1", "sh"};
+  if (Subprocess::Start({.argv = {"/usr/bin/setpriv", "--bounding-set=-lease", "/bin/true"}}).Wait() != 0) {
+    GTEST_SKIP() << "needs the right to drop capabilities";
+  }
+  const std::string path = File("w", 'w', 1 << 20);
+  ASSERT_EQ(::chown(path.c_str(), 4711, 4711), 0);
+  const auto waits = [](pid_t pid) {
+    std::ifstream file(absl::StrCat("/proc/", pid, "/syscall"));
+    long call = -1;
+    file >> call;
+    return call == SYS_clock_nanosleep || call == SYS_nanosleep;
+  };
+  std::ofstream writer(path, std::ios::binary | std::ios::app);
+  int code = 0;
+  std::string said;
+  // On a machine that stalls, the last write may be too long ago.
+  for (int round = 0; round < 20 && code == 0; ++round) {
+    writer << "w" << std::flush;
+    Subprocess publish = berth_.Start({"blocks", "publish", "--replace", "w", path}, without_leases);
+    bool waited = false;
+    ASSERT_TRUE(Eventually([&] { return publish.IsGone() || (waited = waits(publish.pid())); }));
+    if (waited) writer << "w" << std::flush;
+    said = publish.ReadAll();
+    code = publish.Wait();
+  }
+  EXPECT_EQ(code, 1) << said;
+  EXPECT_TRUE(absl::StrContains(said, "changed while it was read: its size was ")) << said;
+  writer.close();
+  // Once nothing writes the file any more, it is published whole.
+  const Ended ended = Publish({"--replace", "w", path});
+  EXPECT_EQ(ended.code, 0) << ended.said;
+}
+
 // A program that writes to a FIFO waits in open() for a reader, and must not take the command for one.
 TEST_F(PublishFileTest, RefusedFifoLeavesItsWriterWaiting) {
   ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0666), 0);
