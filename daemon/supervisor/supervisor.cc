@@ -105,7 +105,12 @@ absl::Status Supervisor::Run(const SupervisorOptions& options) {
   ContinueLog();
   UniqueFd ready;
   if (options.ready_fd >= 0) {
-    BERTH_ASSIGN_OR_RETURN(ready, TakeOverFd(options.ready_fd));
+    absl::StatusOr<UniqueFd> taken = TakeOverFd(options.ready_fd);
+    if (!taken.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--ready-fd=", options.ready_fd, ": ", taken.status().message(),
+                                                     "; name a file descriptor that the caller leaves open"));
+    }
+    ready = *std::move(taken);
   }
   BERTH_RETURN_IF_ERROR(LiftCpuLimit());
   BERTH_ASSIGN_OR_RETURN(const rlim_t fds, LiftFdLimit());

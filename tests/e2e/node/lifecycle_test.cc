@@ -406,6 +406,18 @@ TEST(LifecycleTest, StandardFdMayServeAsReadyFd) {
   }
 }
 
+TEST(LifecycleTest, ClosedReadyFdIsNamed) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/closed-ready-fd");
+  Subprocess daemon = Subprocess::Start({.argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1",
+                                                  ProgramPath("daemon/berthd"), absl::StrCat("--folder=", folder),
+                                                  "--ready-fd=77"}});
+  const std::string said = daemon.ReadAll();
+  EXPECT_EQ(daemon.Wait(), 1) << said;
+  EXPECT_TRUE(absl::StrContains(said, "--ready-fd=77: ")) << said;
+  EXPECT_TRUE(absl::StrContains(said, "Bad file descriptor; name a file descriptor")) << said;
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
 // The daemon's processes open each other's files, also those of an earlier daemon, whatever the umask denies the owner.
 TEST(LifecycleTest, DaemonServesUnderAnyUmask) {
   for (const char* const umask : {"0000", "0077", "0177", "0277", "0477", "0777"}) {
