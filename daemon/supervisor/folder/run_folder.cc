@@ -76,6 +76,10 @@ absl::Status MakeFolder(const std::string& path, FolderGroups groups) {
   }
   struct stat info;
   if (::lstat(path.c_str(), &info) < 0) return OsError(absl::StrCat("stat ", path), errno);
+  // A link could be pointed at another folder while the daemon serves.
+  if (S_ISLNK(info.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat("folder ", path, " is a symbolic link; name its target"));
+  }
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is not a folder of uid ", ::geteuid()));
   }
@@ -145,7 +149,8 @@ std::optional<gid_t> FindGroup(const std::string& name) {
 absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path, FolderGroups groups, UniqueFd lock) {
   if (path.size() > kMaxPathBytes || path.empty() || path[0] != '/') {
     return absl::InvalidArgumentError(absl::StrCat("folder \"", path, "\": ", path.size(),
-                                                   " bytes; expected an absolute path of at most ", kMaxPathBytes));
+                                                   " bytes; expected an absolute path of at most ", kMaxPathBytes,
+                                                   "; choose a folder with a shorter path"));
   }
   const std::string name = absl::StrCat(path, "/", kLock);
   // Checked before the folder is created: a folder that was deleted under a running daemon contains nothing to find.

@@ -28,6 +28,8 @@ class PathOptionsTest : public ::testing::Test {
   PathOptionsTest() {
     EXPECT_NE(::mkdtemp(parent_.data()), nullptr);
     std::ofstream(parent_ + "/file") << "text\n";
+    fs::create_directory_symlink(parent_, parent_ + "/link");
+    fs::create_symlink(parent_ + "/none", parent_ + "/dangling");
     std::ofstream(parent_ + "/settings") << "[pools.extra]\ncap = 3\n";
     std::ofstream(parent_ + "/devices") << "[[device]]\nuuid = \"GPU-1\"\nname = \"one\"\nmemory = \"1GiB\"\n";
   }
@@ -86,6 +88,8 @@ TEST_F(PathOptionsTest, PathOfAnotherKindIsRefusedByName) {
       {{"--folder=@/file"}, {"@/file is not a folder"}},
       {{"--folder=@/file/below"}, {"@/file/below"}},
       {{"--folder=/dev/null"}, {"/dev/null is not a folder"}},
+      {{"--folder=@/link"}, {"folder @/link is a symbolic link; name its target"}},
+      {{"--folder=@/dangling"}, {"folder @/dangling is a symbolic link; name its target"}},
       {{"--folder= "}, {"--folder: the value is blank"}},
       {{"--folder=@/run", "--state=@/file"}, {"--state: @/file is no folder"}},
       {{"--folder=@/run", "--state=@/file/below"}, {"--state: @/file/below is no folder, or is below a file"}},
