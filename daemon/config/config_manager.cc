@@ -168,7 +168,9 @@ absl::StatusOr<std::vector<ConfigChange>> ConfigManager::ReloadMarked(const std:
   if (!read.ok()) {
     return Refuse(
         Reason::kInvalidField, "{field} is unchanged: {value}; expected {limit}",
-        {{"field", "the configuration"}, {"value", read.status().message()}, {"limit", "a file without a mistake"}});
+        {{"field", "the configuration"},
+         {"value", read.status().message()},
+         {"limit", "a readable file without a mistake"}});
   }
   const core::Config from = make_(settings_), to = make_(*read);
   const std::vector<ConfigValue> before = TableOf(settings_, from), after = TableOf(*read, to);

@@ -368,10 +368,12 @@ absl::Status TooLong(const Options& options, size_t bytes) {
 
 absl::StatusOr<MarkedText> ReadMarked(const Options& options) {
   const UniqueFd file = OpenConfig(options);
-  if (!file) return OsError(absl::StrCat("open ", options.config), errno);
+  // A socket, or a device that is not there.
+  const bool is_no_file = !file && errno == ENXIO;
+  if (!file && !is_no_file) return OsError(absl::StrCat("open ", options.config), errno);
   struct stat status;
-  if (::fstat(file.get(), &status) < 0) return OsError(absl::StrCat("fstat ", options.config), errno);
-  if (!S_ISREG(status.st_mode)) {
+  if (file && ::fstat(file.get(), &status) < 0) return OsError(absl::StrCat("fstat ", options.config), errno);
+  if (is_no_file || !S_ISREG(status.st_mode)) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.config, " is not a regular file: the daemon reads its configuration again later"));
   }

@@ -365,12 +365,20 @@ TEST(ConfigTest, IncompleteFileChangesNothing) {
       {"NULs after a crash", [&] { Write(daemon, std::string(4096, '\0')); }, ""},
       {"a folder", [&] { ::mkdir(path.c_str(), 0700); }, "is not a regular file"},
       {"a FIFO", [&] { ::mkfifo(path.c_str(), 0600); }, "is not a regular file"},
+      {"a socket", [&] { ::mknod(path.c_str(), S_IFSOCK | 0600, 0); }, "is not a regular file"},
       {"endless", [&] { ASSERT_EQ(::symlink("/dev/zero", path.c_str()), 0); }, "is not a regular file"},
       {"endless without a size", [&] { ASSERT_EQ(::symlink("/proc/self/pagemap", path.c_str()), 0); },
        "the limit is 4 MiB"},
       {"a long key", [&] { Write(daemon, absl::StrCat("[pools.", std::string(100'000, 'p'), "]\ncap = 1\n")); },
-       "expected a file without a mistake"},
+       "expected a readable file without a mistake"},
       {"huge", [&] { Write(daemon, std::string(5 << 20, '\n')); }, "the limit is 4 MiB"},
+      {"sparse",
+       [&] {
+         Write(daemon, TextWithCap(9));
+         std::filesystem::resize_file(path, 1ULL << 32);
+       },
+       "the limit is 4 MiB"},
+      {"NULs before settings", [&] { Write(daemon, absl::StrCat(std::string(512, '\0'), TextWithCap(9))); }, ":1: "},
       {"missing", [] {}, "No such file"}};
   for (const auto& [name, make, error] : cases) {
     SCOPED_TRACE(name);
