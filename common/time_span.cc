@@ -10,6 +10,8 @@ namespace {
 // Returns a negative duration for invalid text.
 absl::Duration Read(absl::string_view text) {
   constexpr absl::Duration kNone = -absl::InfiniteDuration();
+  // abseil reads hexadecimal numbers, too.
+  if (text.find_first_of("xX") != absl::string_view::npos) return kNone;
   double number = 0;
   if (absl::SimpleAtod(text, &number)) return absl::Seconds(number);
   absl::Duration days;

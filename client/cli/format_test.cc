@@ -35,7 +35,8 @@ TEST(FormatTest, TimeSpansAreSecondsOrDurations) {
   EXPECT_EQ(*ParseTimeSpan("1d12h"), absl::Hours(36));
   EXPECT_EQ(*ParseTimeSpan("0.5d"), absl::Hours(12));
   for (const char* text :
-       {"", "-1", "-1s", "soon", "inf", "nan", "5 apples", "1e300", "d", "-1d", "1d-2h", "1h2d", "infd"}) {
+       {"", "-1", "-1s", "soon", "inf", "nan", "5 apples", "1e300", "d", "-1d", "1d-2h", "1h2d", "infd", "0x5", "0X5d",
+        "-0x1"}) {
     EXPECT_FALSE(ParseTimeSpan(text).ok()) << text;
   }
 }
