@@ -99,7 +99,7 @@ absl::StatusOr<std::optional<uint64_t>> StartTicksOf(int32_t pid) {
 
 absl::StatusOr<uint64_t> ReadPidNamespace() {
   struct stat info;
-  if (::stat("/proc/self/ns/pid", &info) < 0) return OsError("stat(/proc/self/ns/pid)", errno);
+  if (::stat("/proc/self/ns/pid", &info) < 0) return OsError("the daemon needs a mounted /proc: /proc/self/ns/pid", errno);
   return info.st_ino;
 }
 

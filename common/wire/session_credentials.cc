@@ -49,7 +49,9 @@ absl::StatusOr<UniqueFd> WriteSessionCredentials(const SessionCredentials& sessi
   layout.secret = session_credentials.secret;
   memcpy(layout.folder, session_credentials.folder.data(), session_credentials.folder.size());
   BERTH_ASSIGN_OR_RETURN(UniqueFd fd, CreateMemfd("berth-session", 0));
-  if (::write(fd.get(), &layout, sizeof(layout)) != sizeof(layout)) return OsError("write(session credentials)", errno);
+  if (::write(fd.get(), &layout, sizeof(layout)) != sizeof(layout)) {
+    return OsError("the daemon cannot write the session credentials", errno);
+  }
   BERTH_RETURN_IF_ERROR(SealMemfd(fd.get(), F_SEAL_WRITE));
   // The daemon's user owns the file. Descendants of its client reopen it in the owner process's /proc folder, which the
   // kernel opens only to processes that may read the owner process's memory.
