@@ -36,6 +36,7 @@ class FirstProcessTest : public ::testing::Test {
   static Subprocess Start(const TestDaemon& daemon, const Words& argv) {
     return Subprocess::Start({.argv = argv,
                               .environment = {absl::StrCat("BERTH=", Berth()),
+                                              absl::StrCat("BERTHD=", ProgramPath("daemon/berthd")),
                                               absl::StrCat("BERTH_FOLDER=", daemon.folder()), "BERTH_SESSION",
                                               "BERTH_PERMIT_KEEPER"},
                               .pid_namespace = true});
@@ -121,7 +122,7 @@ TEST_F(FirstProcessTest, SignalEndsWaitCommandAndView) {
   daemon.ExpectAccountsBack();
 }
 
-TEST_F(FirstProcessTest, AcquireNamesWhatItLacks) {
+TEST_F(FirstProcessTest, ProgramsNameWhatTheyLack) {
   TestDaemon daemon;
   struct Row {
     const char* script;
@@ -133,6 +134,8 @@ TEST_F(FirstProcessTest, AcquireNamesWhatItLacks) {
 #ifndef BERTH_SANITIZED
   // A sanitizer needs /proc.
   rows.push_back({"mount -t tmpfs none /proc; $BERTH acquire --json 2>&1; exit 1", "needs a mounted /proc: "});
+  rows.push_back({"mount -t tmpfs none /proc; $BERTHD --folder=$BERTH_FOLDER/../no-proc --backend=host 2>&1; exit 1",
+                  "the daemon needs a mounted /proc: "});
 #endif
   for (const auto& [script, error] : rows) {
     Subprocess shell = Start(daemon, {"/bin/sh", "-c", script});

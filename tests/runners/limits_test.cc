@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -570,6 +571,22 @@ TEST_F(LimitsTest, ClientsReportOutputAboveFileSize) {
                           {"open", "module m kernel bytes=8192"});
   EXPECT_EQ(sdk.code, 0) << sdk.errors;
   EXPECT_TRUE(absl::StrContains(sdk.output, "alone ")) << sdk.output;
+  daemon.ExpectAccountsBack();
+}
+
+// The limit may be set on a broker that serves.
+TEST_F(LimitsTest, ErrorOfLimitedBrokerNamesTheDaemon) {
+  TestDaemon daemon;
+  rlimit limit = {};
+  ASSERT_EQ(::prlimit(daemon.broker(), RLIMIT_FSIZE, nullptr, &limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(::prlimit(daemon.broker(), RLIMIT_FSIZE, &none, nullptr), 0);
+  const std::vector<std::string> argv = {ProgramPath("client/cli/berth"), "run", "--", "/bin/true"};
+  const Outcome outcome = Run(argv, {absl::StrCat("BERTH_FOLDER=", daemon.folder())}, {});
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_TRUE(absl::StrContains(outcome.errors, "the daemon cannot write the session credentials")) << outcome.errors;
+  EXPECT_TRUE(NamesLimit(outcome.errors)) << outcome.errors;
+  ASSERT_EQ(::prlimit(daemon.broker(), RLIMIT_FSIZE, &limit, nullptr), 0);
   daemon.ExpectAccountsBack();
 }
 

@@ -110,7 +110,8 @@ void PrintMissing(const v1::ListHistoryResponse& answer, const HistoryFilter& fi
   }
   if (answer.unwritten_total() > 0) {
     PrintError(absl::StrCat("berth history: ", answer.unwritten_total(),
-                            " grants and ends are missing: the history's disk was slow or full\n"));
+                            " grants and ends are missing: the history's disk was slow, or a write failed: the "
+                            "daemon's log has the reason\n"));
   }
   if (!answer.next_page_token().empty()) {
     PrintError(

@@ -50,7 +50,9 @@ std::string Line(const v1::LogRecord& record) {
 
 // Warns a reader who may take the log file for complete.
 std::string Unwritten(uint64_t records) {
-  return absl::StrCat("berth log: ", records, " records are missing from the log file: its disk was slow or full\n");
+  return absl::StrCat("berth log: ", records,
+                      " records are missing from the log file: its disk was slow, or a write failed: the daemon's log "
+                      "has the reason\n");
 }
 
 // Prints the records. Returns whether the reader is still there.

@@ -36,11 +36,13 @@ std::string Unwritten(const v1::Node& node) {
   std::string text;
   if (node.unwritten_log_records() > 0) {
     absl::StrAppend(&text, "\n", node.unwritten_log_records(),
-                    " memory events are missing from the log file: its disk was slow or full\n");
+                    " memory events are missing from the log file: its disk was slow, or a write failed: the daemon's "
+                    "log has the reason\n");
   }
   if (node.unwritten_audit_records() > 0) {
     absl::StrAppend(&text, "\n", node.unwritten_audit_records(),
-                    " decisions are missing from the audit log: its disk was slow or full\n");
+                    " decisions are missing from the audit log: its disk was slow, or a write failed: the daemon's log "
+                    "has the reason\n");
   }
   if (!node.settings_fault().empty()) {
     absl::StrAppend(&text, "\nThe next boot loses the operators' settings: ", node.settings_fault(), "\n");

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "berth/v1/memory.pb.h"
 #include "common/os/nonblocking_write.h"
+#include "common/os/os_error.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
 #include "daemon/broker/needed_thread.h"
@@ -244,16 +245,23 @@ bool AllocationLog::WriteLine(const core::LogRecord& record) {
   std::string line(torn_ ? 1 : 0, '\n');
   line += json + '\n';
   absl::string_view rest = line;
+  int error = 0;
   while (!rest.empty()) {
     // Another user's terminal takes single bytes.
     const ssize_t written = WriteWithoutBlocking(file_.get(), rest.data(), rest.size());
-    if (written <= 0) break;
+    if (written <= 0) {
+      error = written < 0 ? errno : 0;
+      break;
+    }
     rest.remove_prefix(static_cast<size_t>(written));
   }
   if (rest.empty()) {
     torn_ = false;
+    fault_.Report(*path_, absl::OkStatus());
     return true;
   }
+  // A slow reader is no fault.
+  if (error != 0 && error != EAGAIN) fault_.Report(*path_, OsError("write", error));
   // A full disk took a part of the line, which must not run into the next line.
   if (rest.size() < line.size()) torn_ = true;
   return false;

@@ -25,6 +25,7 @@
 #include "daemon/core/types/log_record.h"
 #include "daemon/core/types/page.h"
 #include "daemon/core/types/ring_shares.h"
+#include "daemon/service/audit/write_fault.h"
 
 namespace berth::service {
 
@@ -87,6 +88,7 @@ class AllocationLog {
   UniqueFd file_ ABSL_GUARDED_BY(file_mu_);
   // The file's last line is incomplete.
   bool torn_ ABSL_GUARDED_BY(file_mu_) = false;
+  WriteFault fault_ ABSL_GUARDED_BY(file_mu_);
 
   mutable Mutex mu_;
   CondVar more_;

@@ -124,14 +124,22 @@ absl::Status AuditFiles::Reopen() {
 }
 
 bool AuditFiles::Write(absl::string_view line) {
-  if (!Open()) return false;
+  if (!file_) {
+    const absl::Status opened = Reopen();
+    if (!opened.ok()) {
+      fault_.Report(PathOf(0), opened);
+      return false;
+    }
+  }
   if (file_size_ > 0 && file_size_ + line.size() + 1 > third_ && (!Compact() || !Open())) return false;
   std::string text(torn_ ? "\n" : "");
   text.append(line.data(), line.size());
   const ssize_t written = ::write(file_.get(), text.data(), text.size());
+  if (written < 0) fault_.Report(PathOf(0), OsError("write", errno));
   if (written > 0) file_size_ += static_cast<uint64_t>(written);
   if (written == static_cast<ssize_t>(text.size())) {
     torn_ = false;
+    fault_.Report(PathOf(0), absl::OkStatus());
     if (reach_.oldest == absl::InfiniteFuture()) reach_.oldest = ReadTime(line, reach_.oldest);
     return true;
   }

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "common/os/unique_fd.h"
 #include "daemon/core/types/ring_shares.h"
+#include "daemon/service/audit/write_fault.h"
 
 namespace berth::service {
 
@@ -62,6 +63,7 @@ class AuditFiles {
   uint64_t file_size_ = 0;
   // The last line is incomplete.
   bool torn_ = false;
+  WriteFault fault_;
   absl::Time retry_at_ = absl::InfinitePast();
   core::RingReach reach_;
 };

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -412,6 +413,37 @@ TEST_F(LogFileKindTest, LinkAndFifoReceiveRecords) {
       return absl::StrContains(fifo ? text : Read(PathOf("target")), "\"bytes\":\"");
     })) << fifo;
     EXPECT_EQ(std::filesystem::is_symlink(PathOf("link")), true);
+    actor.Quit();
+    daemon.ExpectAccountsBack();
+  }
+}
+
+// Neither a full disk nor a limit on file sizes delays or ends a request.
+TEST_F(LogFileKindTest, ReasonOfFailedWriteIsLogged) {
+  // More than the daemon's other files take.
+  constexpr rlim_t kLimit = 8 << 20;
+  const std::string audit = PathOf("audit.jsonl");
+  for (const std::string& path : {PathOf("log"), audit}) {
+    std::ofstream(path).close();
+    std::filesystem::permissions(path, std::filesystem::perms(0600));
+    std::filesystem::resize_file(path, kLimit);
+  }
+  const std::string too_large = "File too large (RLIMIT_FSIZE is 8192 KiB";
+  const std::pair<std::string, std::string> rows[] = {{"/dev/full", "No space left on device"},
+                                                      {PathOf("log"), too_large}};
+  for (const auto& [path, why] : rows) {
+    SCOPED_TRACE(path);
+    const std::string errors = PathOf("errors");
+    std::filesystem::remove(errors);
+    TestDaemon daemon({.config = absl::StrCat("[log]\nfile = \"", path, "\"\naudit_folder = \"", folder_, "\"\n"),
+                       .errors = errors});
+    const rlimit limit = {.rlim_cur = kLimit, .rlim_max = kLimit};
+    ASSERT_EQ(::prlimit(daemon.broker(), RLIMIT_FSIZE, &limit, nullptr), 0);
+    Actor actor(daemon);
+    actor.Do("allocate a 4096");
+    EXPECT_TRUE(ComesToHave(errors, absl::StrCat("cannot write ", path, ": write: ", why))) << Read(errors);
+    EXPECT_TRUE(ComesToHave(errors, absl::StrCat("cannot write ", audit, ": write: ", too_large))) << Read(errors);
+    EXPECT_TRUE(Eventually([&] { return daemon.GetNode().unwritten_log_records() > 0; }));
     actor.Quit();
     daemon.ExpectAccountsBack();
   }
