@@ -220,6 +220,22 @@ TEST_P(LateDriverTest, DevicesServeOnceDriverIsReady) {
   EXPECT_EQ(CountInLog("the GPU driver is ready"), 1) << Log();
 }
 
+class NoVisibleDeviceTest : public Node {};
+
+// The driver is ready, and lists no device to this daemon.
+TEST_F(NoVisibleDeviceTest, EmptyVariableMakesNoHostMemory) {
+  const Start start = {.name = "", .library = Library::kScripted, .environment = "CUDA_VISIBLE_DEVICES=", .why = ""};
+  Install(start);
+  ASSERT_NO_FATAL_FAILURE(StartDaemon(start));
+  const auto [sick, health] = Run({"health"});
+  EXPECT_EQ(sick, 1) << health;
+  EXPECT_TRUE(absl::StrContains(health, "no CUDA: no device (CUDA_VISIBLE_DEVICES=\"\")")) << health;
+  const auto [refused, text] = Run({"run", "--gpus", "1", "--", "echo", "ran"});
+  EXPECT_NE(refused, 0) << text;
+  EXPECT_FALSE(absl::StrContains(text, "ran\n")) << text;
+  EXPECT_EQ(Run({"run", "--", "true"}).first, 0);
+}
+
 class LateDriverCapsTest : public Node {};
 
 // Names in the configuration file are those of the devices to come. A wrong name ends no later broker.
