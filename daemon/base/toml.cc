@@ -1,5 +1,9 @@
 #include "daemon/base/toml.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "absl/status/status.h"
@@ -8,6 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "common/os/file_io.h"
+#include "common/os/os_error.h"
+#include "common/os/unique_fd.h"
 #include "common/status_macros.h"
 
 namespace berth {
@@ -16,6 +23,23 @@ namespace {
 // The library makes a table for each level of a key, and recurses once for each. This bounds the levels far below the
 // stack's size, and far above those of any setting.
 constexpr int kMaxPeriods = 128;
+constexpr size_t kMaxFileMib = 4;
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  // Without O_NONBLOCK, the open of a FIFO would wait for its writer.
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  // ENXIO: a socket, or a device that is not there.
+  if (!file && errno != ENXIO) return OsError(path, errno);
+  struct stat info = {};
+  if (file && ::fstat(file.get(), &info) < 0) return OsError(path, errno);
+  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  // A file of /proc reports no size, and may be endless.
+  BERTH_ASSIGN_OR_RETURN(std::string text, ReadToEnd(file.get(), path, (kMaxFileMib << 20) + 1));
+  if (text.size() > kMaxFileMib << 20) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " has more than ", kMaxFileMib, " MiB, the limit"));
+  }
+  return text;
+}
 
 absl::Status CheckLevels(const std::string& text, const std::string& name) {
   int number = 0;
@@ -44,7 +68,8 @@ absl::StatusOr<toml::table> Try(const Parse& parse, const std::string& name) {
 }  // namespace
 
 absl::StatusOr<toml::table> ReadToml(const std::string& path) {
-  return Try([&] { return toml::parse_file(path); }, path);
+  BERTH_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  return ParseToml(text, path);
 }
 
 absl::StatusOr<toml::table> ParseToml(const std::string& text, const std::string& name) {

@@ -33,6 +33,15 @@ TEST(TomlTest, InvalidTextIsRejectedWithLine) {
   EXPECT_FALSE(ReadToml("/nowhere").ok());
 }
 
+TEST(TomlTest, UnreadableOrEndlessFileIsRejected) {
+  for (const char* const path : {"/", "/dev/null", "/dev/zero"}) {
+    const absl::Status status = ReadToml(path).status();
+    EXPECT_EQ(status.message(), absl::StrCat(path, " is not a regular file"));
+  }
+  const absl::Status status = Read(std::string((4 << 20) + 1, '\n')).status();
+  EXPECT_TRUE(absl::StrContains(status.message(), " has more than 4 MiB")) << status;
+}
+
 TEST(TomlTest, ErrorNamesItsText) {
   const absl::StatusOr<toml::table> table = ParseToml("a = 1\n", "file");
   ASSERT_TRUE(table.ok()) << table.status();

@@ -39,15 +39,21 @@ std::string TextOf(const state::OperatorSettings& settings) {
   return text;
 }
 
+// Far more than the settings of every device, pool and user take.
+constexpr size_t kMaxFileMib = 64;
+
+absl::Status Unusable(absl::string_view why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(why, " Correct the file, or remove it to discard the operators' settings"));
+}
+
 absl::StatusOr<state::OperatorSettings> Parse(const std::string& path, const std::string& text) {
   state::OperatorSettings settings;
   const auto parsed = google::protobuf::util::JsonStringToMessage(text, &settings);
   if (parsed.ok()) return settings;
   // The lines after the first show the position.
   const std::string mistake(parsed.message());
-  return absl::FailedPreconditionError(
-      absl::StrCat(path, ": ", mistake.substr(0, mistake.find('\n')),
-                   " Correct the file, or remove it to discard the operators' settings"));
+  return Unusable(absl::StrCat(path, ": ", mistake.substr(0, mistake.find('\n'))));
 }
 
 std::string Describe(const v1::Tenant& tenant) {
@@ -103,7 +109,13 @@ absl::Status SettingsStore::Load(bool begun_anew) {
   if (!file && (errno == ENOENT || errno == ENOTDIR)) return absl::OkStatus();
   unreadable_ = true;
   if (!file) return OsError(absl::StrCat("open ", path_), errno);
-  BERTH_ASSIGN_OR_RETURN(std::string text, ReadToEnd(file.get(), path_));
+  struct stat info;
+  if (::fstat(file.get(), &info) < 0) return OsError(path_, errno);
+  if (!S_ISREG(info.st_mode)) return Unusable(absl::StrCat(path_, " is not a regular file."));
+  BERTH_ASSIGN_OR_RETURN(std::string text, ReadToEnd(file.get(), path_, (kMaxFileMib << 20) + 1));
+  if (text.size() > kMaxFileMib << 20) {
+    return Unusable(absl::StrCat(path_, " has more than ", kMaxFileMib, " MiB, the limit."));
+  }
   BERTH_ASSIGN_OR_RETURN(const state::OperatorSettings settings, Parse(path_, text));
   unreadable_ = false;
   {

@@ -250,6 +250,12 @@ TEST_F(SettingsStoreTest, UnreadableFileIsNamedAndStays) {
       {"of a later version", with("{\"quotas\": [1]}")},
       {"another type", with("{\"devices\": [{\"uuid\": 3}]}")},
       {"a folder", [](const std::string& path) { ::mkdir(path.c_str(), 0700); }},
+      {"a FIFO", [](const std::string& path) { ::mkfifo(path.c_str(), 0600); }},
+      {"sparse",
+       [](const std::string& path) {
+         std::ofstream(path).close();
+         std::filesystem::resize_file(path, 1ULL << 32);
+       }},
       {"a link", [](const std::string& path) { ::symlink("/dev/null", path.c_str()); }},
   };
   for (const Case& c : cases) {

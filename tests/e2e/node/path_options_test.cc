@@ -2,6 +2,7 @@
 // a path that cannot be meant is refused at the start, by name.
 
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -30,6 +31,9 @@ class PathOptionsTest : public ::testing::Test {
     std::ofstream(parent_ + "/file") << "text\n";
     fs::create_directory_symlink(parent_, parent_ + "/link");
     fs::create_symlink(parent_ + "/none", parent_ + "/dangling");
+    std::ofstream(parent_ + "/sparse").close();
+    fs::resize_file(parent_ + "/sparse", 1ULL << 32);
+    EXPECT_EQ(::mkfifo((parent_ + "/fifo").c_str(), 0600), 0);
     std::ofstream(parent_ + "/settings") << "[pools.extra]\ncap = 3\n";
     std::ofstream(parent_ + "/devices") << "[[device]]\nuuid = \"GPU-1\"\nname = \"one\"\nmemory = \"1GiB\"\n";
   }
@@ -99,9 +103,13 @@ TEST_F(PathOptionsTest, PathOfAnotherKindIsRefusedByName) {
       {{"--folder=@/run", "--config=/dev/null"}, {"/dev/null is not a regular file"}},
       {{"--folder=@/run", "--config=@"}, {"@ is not a regular file"}},
       {{"--folder=@/run", "--config="}, {"--config: the value is empty"}},
-      {{"--folder=@/run", "--host-devices-file=@/none"}, {"@/none"}},
-      {{"--folder=@/run", "--host-devices-file=@"}, {"@"}},
-      {{"--folder=@/run", "--host-devices-file=/dev/null"}, {"/dev/null"}},
+      {{"--folder=@/run", "--host-devices-file=@/none"}, {"@/none: No such file"}},
+      {{"--folder=@/run", "--host-devices-file=@"}, {"@ is not a regular file"}},
+      {{"--folder=@/run", "--host-devices-file=/dev/null"}, {"/dev/null is not a regular file"}},
+      {{"--folder=@/run", "--host-devices-file=/dev/zero"}, {"/dev/zero is not a regular file"}},
+      {{"--folder=@/run", "--host-devices-file=@/fifo"}, {"@/fifo is not a regular file"}},
+      {{"--folder=@/run", "--host-devices-file=@/sparse"}, {"@/sparse has more than 4 MiB"}},
+      {{"--folder=@/run", "--config=@/fifo"}, {"@/fifo is not a regular file"}},
       {{"--folder=@/run", "--host-devices-file= "}, {"--host-devices-file: the value is blank"}},
       {{"--folder=@/run", "--version=x"}, {"--version: \"x\" is not a value: it is a flag"}},
       {{"--folder=@/run", "--clears-check="}, {"--clears-check: the value is empty: it is a flag"}},
