@@ -37,7 +37,8 @@ __attribute__((section(".preinit_array"), used)) void (*g_before_initializers[])
     &HandleWantOfMemory, &berth::BlockControlSignals, &berth::OpenStandardFds};
 
 // Further initializers need a part of the stack.
-[[gnu::constructor(101)]] void RefuseSmallStack() {
+[[gnu::constructor(101)]] void CheckStacks() {
+  berth::BoundStacks();
   char why[128] = "";
   if (!berth::LacksStack(why, sizeof(why))) return;
   char text[192];

@@ -188,7 +188,8 @@ void LogOfGrpc(gpr_log_func_args* line) {
 }
 
 // The static initializers of libraries need a part of the stack.
-[[gnu::constructor(101)]] void RefuseSmallStack() {
+[[gnu::constructor(101)]] void CheckStacks() {
+  BoundStacks();
   char why[128] = "";
   if (!LacksStack(why, sizeof(why))) return;
   char text[160];

@@ -191,12 +191,20 @@ absl::Status CheckFds(absl::string_view purpose, int count) {
   return absl::OkStatus();
 }
 
+absl::Status NoStack(absl::string_view what) {
+  const absl::Status lacks = OsError(what, ENOMEM);
+  if (StackBytes() <= kMaxStackBytes) return lacks;
+  return absl::ResourceExhaustedError(absl::StrCat(lacks.message(), " (a stack has ", StackBytes() >> 20,
+                                                   " MiB by RLIMIT_STACK: ulimit -s ", kMaxStackBytes >> 10,
+                                                   " lowers it)"));
+}
+
 }  // namespace
 
 absl::Status NotStarted(absl::string_view what, int error) {
   if (error != EAGAIN) return OsError(what, error);
   // The C library reports EAGAIN for a failed stack allocation, too.
-  if (!HasCapacityForStack()) return OsError(what, ENOMEM);
+  if (!HasCapacityForStack()) return NoStack(what);
   std::vector<std::string> limits;
   if (const rlim_t limit = LimitOf(RLIMIT_NPROC); limit != RLIM_INFINITY) {
     limits.push_back(absl::StrCat("RLIMIT_NPROC of user ", ::getuid(), " is ", limit, ": ulimit -u raises it"));
@@ -216,7 +224,8 @@ absl::Status CheckCapacity(absl::string_view purpose, const ProcessNeeds& needs)
   char why[128];
   if (LacksStack(why, sizeof(why))) return absl::ResourceExhaustedError(absl::StrCat(purpose, ": ", why));
   BERTH_RETURN_IF_ERROR(CheckFds(purpose, needs.fds));
-  const bool memory_is_limited = LimitOf(RLIMIT_AS) != RLIM_INFINITY || LimitOf(RLIMIT_DATA) != RLIM_INFINITY;
+  const bool memory_is_limited = LimitOf(RLIMIT_AS) != RLIM_INFINITY || LimitOf(RLIMIT_DATA) != RLIM_INFINITY ||
+                                 !HasCapacityForStack();
   if (!memory_is_limited && !MayLackThreads(static_cast<uint64_t>(needs.threads))) return absl::OkStatus();
   Placeholders threads;
   if (const int error = threads.Start(needs.threads); error != 0) {

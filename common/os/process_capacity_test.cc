@@ -66,6 +66,22 @@ TEST(ProcessCapacityTest, TooSmallStacksAreAnErrorNamingLimit) {
   EXPECT_EQ(::pthread_setattr_default_np(&before), 0);
 }
 
+TEST(ProcessCapacityTest, TooLargeStacksAreAnErrorNamingLimit) {
+  pthread_attr_t before, larger;
+  ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(::pthread_attr_init(&larger), 0);
+  // The whole address space.
+  ASSERT_EQ(::pthread_attr_setstacksize(&larger, size_t{1} << 47), 0);
+  ASSERT_EQ(::pthread_setattr_default_np(&larger), 0);
+  const absl::Status status = CheckCapacity("it", {.threads = 1});
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("by RLIMIT_STACK: ulimit -s 8192 lowers it"));
+  BoundStacks();
+  EXPECT_EQ(StackBytes(), kMaxStackBytes);
+  EXPECT_TRUE(CheckCapacity("it", {.threads = 1}).ok());
+  EXPECT_EQ(::pthread_setattr_default_np(&before), 0);
+}
+
 TEST(ProcessCapacityTest, TooFewFdsAreAnErrorNamingLimit) {
   absl::Status enough;
   absl::Status lacking;

@@ -22,4 +22,13 @@ bool LacksStack(char* why, size_t size) {
   return true;
 }
 
+void BoundStacks() {
+  if (StackBytes() <= kMaxStackBytes) return;
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, kMaxStackBytes);
+  ::pthread_setattr_default_np(&attributes);
+  ::pthread_attr_destroy(&attributes);
+}
+
 }  // namespace berth
