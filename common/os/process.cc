@@ -99,7 +99,8 @@ absl::StatusOr<std::optional<uint64_t>> StartTicksOf(int32_t pid) {
 
 absl::StatusOr<uint64_t> ReadPidNamespace() {
   struct stat info;
-  if (::stat("/proc/self/ns/pid", &info) < 0) return OsError("the daemon needs a mounted /proc: /proc/self/ns/pid", errno);
+  constexpr char kPath[] = "/proc/self/ns/pid";
+  if (::stat(kPath, &info) < 0) return OsError(absl::StrCat("the daemon needs a mounted /proc: ", kPath), errno);
   return info.st_ino;
 }
 
