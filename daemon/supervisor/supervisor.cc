@@ -12,7 +12,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include <berth/ids.h>
 
@@ -199,7 +201,12 @@ absl::Status Supervisor::Serve() {
       }
     }
     if (::poll(entries.data(), entries.size(), PollTimeout(wake)) < 0 && errno != EINTR) {
-      if (errno != ENOMEM && errno != EAGAIN) return OsError("poll", errno);
+      if (errno != ENOMEM && errno != EAGAIN && errno != EINVAL) return OsError("poll", errno);
+      // EINVAL: RLIMIT_NOFILE was lowered below the number of entries.
+      if (errno == EINVAL && !std::exchange(said_fd_limit_, true)) {
+        Log("cannot wait for %zu file descriptors: %s; looking at them periodically", entries.size(),
+            std::string(OsError("poll", EMFILE).message()).c_str());
+      }
       // Continue all the same: the checks below need no poll result.
       std::this_thread::sleep_for(StartRetries::kFirstPause);
     }

@@ -338,6 +338,7 @@ class Supervisor {
   size_t renewed_ = 0;
   std::optional<Broker> broker_;
   bool said_no_cgroup_ = false;
+  bool said_fd_limit_ = false;
   BrokerRestarts broker_restarts_;
   StartRetries broker_retries_;
   // When the next broker starts, while there is none.

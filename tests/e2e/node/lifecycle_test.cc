@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -172,6 +173,33 @@ TEST(LifecycleTest, KilledBrokerIsReplacedAndListenersStay) {
     holder.Quit();
     daemon.ExpectAccountsBack();
   }
+}
+
+// As by prlimit: the supervisor lacks fds for the next broker until the limit is raised again.
+TEST(LifecycleTest, LoweredFdLimitEndsNoSupervisor) {
+  const std::string errors = ::testing::TempDir() + "/fd_limit.log";
+  std::filesystem::remove(errors);
+  TestDaemon daemon({.errors = errors});
+  Actor holder(daemon);
+  holder.Do("acquire p");
+  const pid_t supervisor = daemon.supervisor_pid();
+  rlimit before = {};
+  ASSERT_EQ(::prlimit(supervisor, RLIMIT_NOFILE, nullptr, &before), 0);
+  const rlimit few = {.rlim_cur = 3, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::prlimit(supervisor, RLIMIT_NOFILE, &few, nullptr), 0);
+  ::kill(daemon.broker(), SIGKILL);
+  const auto is_logged = [&](const std::string& text) {
+    std::ifstream file(errors);
+    return absl::StrContains(std::string(std::istreambuf_iterator<char>(file), {}), text);
+  };
+  for (const char* const text : {"poll: Too many open files (RLIMIT_NOFILE is 3", "cannot start the broker: "}) {
+    EXPECT_TRUE(Eventually([&] { return is_logged(text); })) << text;
+  }
+  ASSERT_EQ(::prlimit(supervisor, RLIMIT_NOFILE, &before, nullptr), 0);
+  holder.Do("release p");
+  EXPECT_EQ(daemon.supervisor_pid(), supervisor);
+  holder.Quit();
+  daemon.ExpectAccountsBack();
 }
 
 TEST(LifecycleTest, OnlyBrokerHasHeapOfLargePagesByDefault) {
