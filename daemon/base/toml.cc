@@ -25,17 +25,20 @@ namespace {
 constexpr int kMaxPeriods = 128;
 constexpr size_t kMaxFileMib = 4;
 
+absl::Status Unreadable(const absl::Status& why) { return absl::InvalidArgumentError(why.message()); }
+
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   // Without O_NONBLOCK, the open of a FIFO would wait for its writer.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   // ENXIO: a socket, or a device that is not there.
-  if (!file && errno != ENXIO) return OsError(path, errno);
+  if (!file && errno != ENXIO) return Unreadable(OsError(path, errno));
   struct stat info = {};
-  if (file && ::fstat(file.get(), &info) < 0) return OsError(path, errno);
+  if (file && ::fstat(file.get(), &info) < 0) return Unreadable(OsError(path, errno));
   if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   // A file of /proc reports no size, and may be endless.
-  BERTH_ASSIGN_OR_RETURN(std::string text, ReadToEnd(file.get(), path, (kMaxFileMib << 20) + 1));
-  if (text.size() > kMaxFileMib << 20) {
+  absl::StatusOr<std::string> text = ReadToEnd(file.get(), path, (kMaxFileMib << 20) + 1);
+  if (!text.ok()) return Unreadable(text.status());
+  if (text->size() > kMaxFileMib << 20) {
     return absl::InvalidArgumentError(absl::StrCat(path, " has more than ", kMaxFileMib, " MiB, the limit"));
   }
   return text;

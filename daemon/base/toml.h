@@ -31,8 +31,7 @@ constexpr void ExpectToml(bool holds) {
 
 namespace berth {
 
-// Reads a regular file of at most 4 MiB. Errors: kInvalidArgument naming the file, the line if known, and the mistake;
-// those of the system.
+// Reads a regular file of at most 4 MiB. Errors: kInvalidArgument naming the file, the line if known, and the mistake.
 absl::StatusOr<toml::table> ReadToml(const std::string& path);
 // Parses a text, which errors call `name`.
 absl::StatusOr<toml::table> ParseToml(const std::string& text, const std::string& name);
