@@ -220,6 +220,8 @@ TEST_F(OddWordsTest, AcquireWithEndOfOptionsHoldsOnePermit) {
 
 TEST_F(OddWordsTest, NumberOutOfRangeIsReportedWithOptionAndLimit) {
   for (const auto& [words, says] : std::vector<std::pair<Words, const char*>>{
+           {{"run", "--timeout", "0x10", "--", "/bin/true"}, "--timeout: \"0x10\" is not a time such as"},
+           {{"history", "--since", "0x10"}, "--since: \"0x10\" is neither a duration"},
            {{"run", "--priority", "soon", "--", "/bin/true"}, "--priority: \"soon\" is not a whole number from -10 to"},
            {{"run", "--priority", "11", "--", "/bin/true"}, "\"11\" is not a whole number from -10 to 10"},
            {{"run", "--status-fd", "99999999999", "--", "/bin/true"}, "is not a whole number from -2147483648 to 2"},
