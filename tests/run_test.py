@@ -5,6 +5,7 @@ Each test target of a case has one result per run. Bad input is named, and an in
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -45,6 +46,7 @@ case "$1" in
   info) if [ "$2" = bazel-testlogs ]; then echo "$folder/testlogs"; else echo "$folder"; fi; exit "${PLAY_INFO:-0}" ;;
   query) [ -z "$PLAY_QUERY" ] || { echo "$PLAY_QUERY" >&2; exit 7; }; cat "$folder/tests.txt" ;;
   build)
+    echo "$*" >>"$folder/builds"
     pgrep -x -c -g "$(ps -o pgid= -p $$ | tr -d " ")" bash >"$folder/processes"
     [ -z "$PLAY_BUILD" ] || { echo "$PLAY_BUILD"; exit 1; }
     [ -z "$PLAY_HANGS" ] || exec "$PLAY_TEST" "$@"
@@ -91,6 +93,9 @@ RESULTS = [
      ["FAILED: gate: //listed:test: Waits", "no second look at //listed:test"], ["FLAKY"]),
     ("Bazel's limit", {"//a:test": [["TIMEOUT", ""], ["PASSED", ENDED, PASSES]]}, 0,
      "1 passed, 0 failed, 0 skipped", ["FLAKY //a:test: the time limit"], ["FAILED:"]),
+    ("Bazel's limit after a wrong result", {"//a:test": [["TIMEOUT", "a_test.cc:7: Failure\nWrong\n"]]}, 1,
+     "0 passed, 1 failed, 0 skipped", ["FAILED: gate: //a:test: TIMEOUT", "a_test.cc:7: Failure"],
+     ["FLAKY", "second look"]),
     ("a wrong result", {"//a:test": [["FAILED", ENDED, PASSES, WRONG]]}, 1, "1 passed, 1 failed, 0 skipped",
      ["FAILED: gate: //a:test: Wrong"], ["FLAKY", "second look"]),
     ("late, and a wrong result", {"//a:test": [["FAILED", ENDED, WAITED_AND_WRONG]]}, 1,
@@ -141,11 +146,12 @@ class RunTest(unittest.TestCase):
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def end_gate(self, gate):
-        """Returns the exit code, the closing line and stderr of a run that has left nothing."""
+    def end_gate(self, gate, left="nothing"):
+        """Returns the exit code, the closing line and stderr of a run that has left nothing but this prefix's files."""
         server = self.folder / "server/server.pid.txt"
         stdout, stderr = gate.communicate(timeout=60)
-        self.assertEqual(list((self.folder / "tmp").iterdir()), [], stderr)
+        names = [file.name for file in (self.folder / "tmp").iterdir()]
+        self.assertEqual([name for name in names if not name.startswith(left)], [], stderr)
         if server.exists():
             words = pathlib.Path("/proc", server.read_text(), "cmdline")
             # A zombie has none.
@@ -200,6 +206,63 @@ class RunTest(unittest.TestCase):
                 self.assertEqual(code, 2)
                 self.assertIn("tests/run: " + text if text[:5] != "usage" else text, stderr)
 
+    def test_the_list_of_late_targets_has_targets_only(self):
+        (self.folder / "tests/flaky").write_text("# Late twice.\n\n//a:test\n//b:test  # on Monday\n")
+        code, _, stderr = self.run_gate({})
+        self.assertEqual(code, 2)
+        self.assertIn("tests/run: tests/flaky has line 4://b:test  # on Monday: expected //folder:target", stderr)
+
+    def test_a_server_without_an_answer_is_named_and_ended(self):
+        # Where Bazel has the pid of the clone's server.
+        home = self.folder / "home/.cache/bazel/_bazel_me"
+        home.mkdir(parents=True)
+        (home / hashlib.md5(os.fsencode(self.folder.resolve())).hexdigest()).symlink_to(self.folder)
+        # Ends the first command of Bazel as `timeout` ends one that takes too long.
+        self.write_program("bin/timeout", """#!/bin/sh
+            case "$*" in *" bazel info output_base") "$5" "$6" "$7" >/dev/null; exit 124 ;; esac
+            shift 4; exec "$@"
+            """)
+        code, closing, stderr = self.run_gate({}, USER="me")
+        self.assertEqual((code, closing), (1, "0 passed, 1 failed, 0 skipped"), stderr)
+        self.assertRegex(stderr, "FAILED: bazel info did not answer in 300 s: .*, or end its server, pid [0-9]+\n")
+
+    def test_a_server_older_than_the_packages_is_ended(self):
+        old = subprocess.Popen(["sleep", "600"])
+        self.addCleanup(old.wait)
+        self.addCleanup(old.kill)
+        server = self.folder / "server/server.pid.txt"
+        server.parent.mkdir()
+        server.write_text(str(old.pid))
+        os.utime(server, (0, 0))
+        # The run ends a younger server than itself in any case.
+        self.write_program("bin/ps", f"""#!/bin/sh
+            case "$*" in "-o etimes= -p {old.pid}") echo 1000 ;; *) exec /usr/bin/ps "$@" ;; esac
+            """)
+        code, _, stderr = self.run_gate({"//a:test": FINE})
+        self.assertEqual(code, 0, stderr)
+        self.assertEqual(old.wait(60), -signal.SIGKILL)
+
+    def test_findings_of_a_fuzzer_stay(self):
+        (self.folder / "tests/fuzz").mkdir()
+        self.write_program("tests/fuzz/a_test", "#!/bin/sh\n")
+        self.write_program("tests/fuzz/a_fuzz", """#!/bin/sh
+            [ -z "$PLAY_CRASH" ] || echo bad >"$(echo "$*" | sed 's/.*-artifact_prefix=\\([^ ]*\\) .*/\\1/')crash"
+            exit 77
+            """)
+        fuzzers = {"//tests/fuzz:a_fuzz": []}
+        self.assertIn("FAILED: fuzz: a_fuzz ended without a finding", self.run_gate(fuzzers, "--fuzz")[2])
+        gate = self.start_gate(fuzzers, "--fuzz", PLAY_CRASH="yes")
+        code, closing, stderr = self.end_gate(gate, left="berth-findings-")
+        self.assertEqual((code, closing), (1, "0 passed, 1 failed, 0 skipped"))
+        kept = pathlib.Path(re.search("FAILED: fuzz: a_fuzz, see (.*)", stderr)[1])
+        self.assertEqual((kept / "find-a_fuzz-crash").read_text(), "bad\n")
+
+    def test_gcc_builds_little_where_no_query_names_the_libraries(self):
+        _, _, stderr = self.run_gate({"//a:test": FINE * 4}, "--all", PLAY_QUERY="ERROR: no such package")
+        self.assertIn("FAILED: gcc: bazel query names no libraries", stderr)
+        with_gcc = [line for line in (self.folder / "builds").read_text().splitlines() if "--config=gcc" in line]
+        self.assertEqual([line.split()[-1] for line in with_gcc], ["//daemon:berthd"])
+
     def test_what_a_run_lacks_is_one_failure(self):
         fine = {"//a:test": [["PASSED", ENDED, PASSES]]}
         self.assertIn("FAILED: bazel info ended with 36", self.run_gate(fine, PLAY_INFO="36")[2])
@@ -215,15 +278,16 @@ class RunTest(unittest.TestCase):
         self.assertIn("FAILED: deploy/install-packages ended with 3", stderr)
 
     def test_an_interrupted_run_leaves_nothing(self):
-        for arguments, deaf in (([], ""), (["--loaded"], "yes")):
-            with self.subTest(deaf=deaf):
+        for arguments, deaf, sent in (([], "", signal.SIGINT), (["--loaded"], "yes", signal.SIGINT),
+                                      ([], "", signal.SIGTERM), ([], "", signal.SIGHUP)):
+            with self.subTest(deaf=deaf, sent=sent):
                 gate = self.start_gate({}, *arguments, PLAY_HANGS="yes", PLAY_DEAF=deaf)
                 while not (self.folder / "hangs").exists():
                     self.assertIsNone(gate.poll())
                     time.sleep(0.01)
                 (self.folder / "hangs").unlink()
-                # As ^C on a terminal.
-                os.killpg(gate.pid, signal.SIGINT)
+                # As ^C on a terminal, or the terminal's end.
+                os.killpg(gate.pid, sent)
                 code, _, stderr = self.end_gate(gate)
                 self.assertEqual(code, 130)
                 self.assertIn("tests/run: interrupted", stderr)
@@ -240,6 +304,11 @@ class RunTest(unittest.TestCase):
         self.assertIn("FAILED: gate: the run's 7 minutes are over; 2 of 3 tests did not run", stderr)
         self.assertIn("not run: //b:test\nnot run: //c:test\n", stderr)
         self.assertNotIn("not run: //a:test", stderr)
+
+    def test_a_run_without_a_terminal_shows_its_progress_each_30_seconds(self):
+        self.run_gate({"//a:test": [["PASSED", ENDED, PASSES]]})
+        for calls in ("builds", "calls"):
+            self.assertIn(" --curses=no --show_progress_rate_limit=30 ", (self.folder / calls).read_text())
 
     def test_a_run_says_how_long_the_last_took(self):
         fine = {"//a:test": [["PASSED", ENDED, PASSES]]}
