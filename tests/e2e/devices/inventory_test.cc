@@ -116,14 +116,15 @@ TEST_P(NodesTest, EachDeviceIsShownAndServes) {
   const Node& node = GetParam();
   NodeFile file(node.text, "200ms");
   TestDaemon daemon(With(file));
+  v1::ListInventoryResponse inventory;
   const auto read = [&] {
-    const v1::ListInventoryResponse inventory = Must(daemon.inspector().ListInventory());
+    inventory = Must(daemon.inspector().ListInventory());
     return std::all_of(inventory.devices().begin(), inventory.devices().end(), [](const auto& device) {
       return device.condition().health() == v1::Condition::ANSWERS;
     });
   };
-  EXPECT_TRUE(Eventually(read));
-  const v1::ListInventoryResponse inventory = Must(daemon.inspector().ListInventory());
+  // A device that answers has a reading that is not old.
+  ASSERT_TRUE(Eventually(read));
   ASSERT_EQ(inventory.devices_size(), node.devices);
   std::set<std::string> uuids;
   Actor actor(daemon);
