@@ -127,6 +127,16 @@ void ForEachLine(Check check) {
 
 TEST(TidyTest, TreeIsFound) { EXPECT_GT(Sources().size(), 50u); }
 
+// The rules about includes read this form only.
+TEST(TidyTest, IncludesHaveOneForm) {
+  ForEachLine([](const Source& source, size_t number, const std::string& line) {
+    absl::string_view rest = absl::StripAsciiWhitespace(line);
+    if (!IsCpp(source.path) || !absl::ConsumePrefix(&rest, "#")) return;
+    if (!absl::StartsWith(absl::StripAsciiWhitespace(rest), "include")) return;
+    EXPECT_FALSE(IncludeOf(line).empty()) << source.path << ":" << number << " needs the form #include \"...\"";
+  });
+}
+
 TEST(TidyTest, DependenciesPointDownOnly) {
   ForEachLine([](const Source& source, size_t number, const std::string& line) {
     const std::string include = IncludeOf(line);
