@@ -13,7 +13,8 @@ import unittest
 PROGRAMS = {
     "dpkg-query": """case " $PLAY_MISSING " in *" ${!#} "*) [ -e "$folder/installed" ] ;; esac && printf installed""",
     "apt-get": """case "$*" in *"$PLAY_FAILS"*) exit 100 ;; *install*) touch "$folder/installed" ;; esac""",
-    "flock": "",
+    # Another run, which had the lock, has installed the packages meanwhile.
+    "flock": '[ -z "$PLAY_OTHER" ] || touch "$folder/installed"',
     "id": 'echo "$PLAY_USER"',
     "sudo": 'exec "$@"',
 }
@@ -34,11 +35,12 @@ class InstallPackagesTest(unittest.TestCase):
         for name in ("bash", "env", "touch"):
             (self.folder / "bin" / name).symlink_to(shutil.which(name))
 
-    def install(self, missing="", user="0", fails="nothing"):
+    def install(self, missing="", user="0", fails="nothing", other=""):
         """Returns the exit code, what the script says, and the calls of apt-get and sudo."""
         result = subprocess.run(
             ["bash", SCRIPT], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL,
-            env={"PATH": str(self.folder / "bin"), "PLAY_MISSING": missing, "PLAY_USER": user, "PLAY_FAILS": fails})
+            env={"PATH": str(self.folder / "bin"), "PLAY_MISSING": missing, "PLAY_USER": user, "PLAY_FAILS": fails,
+                 "PLAY_OTHER": other})
         calls = (self.folder / "calls").read_text().splitlines()
         calls = [call for call in calls if call.startswith(("apt-get", "sudo"))]
         self.assertEqual(result.stdout, "")
@@ -60,6 +62,9 @@ class InstallPackagesTest(unittest.TestCase):
         code, said, calls = self.install(missing="spin", user="1000")
         self.assertEqual((code, said), (0, "installing 1 packages: spin\n"))
         self.assertEqual([call.split()[0] for call in calls], ["sudo", "apt-get"] * 2)
+
+    def test_two_runs_install_once(self):
+        self.assertEqual(self.install(missing="spin", other="yes"), (0, "", []))
 
     def test_each_lack_is_one_line(self):
         for lacks, user, fails, text in [
