@@ -190,6 +190,18 @@ class RunTest(unittest.TestCase):
         self.assertIn("FAILED: gate: bazel build ended with 1", stderr)
         self.assertIn("and its second line", stderr)
 
+    def test_a_failed_target_is_explained_last(self):
+        log = "a_test.cc:7: Failure\nExpected: 1\n" + "".join(f"line {i}\n" for i in range(60)) + ENDED
+        _, _, stderr = self.run_gate({"//a:test": [["FAILED", log, PASSES, WRONG]], "//b:test": FINE})
+        said = stderr[stderr.index("the slowest: "):].splitlines()
+        self.assertEqual(said[1:5], ["== gate: //a:test: FAILED", "a_test.cc:7: Failure", "Expected: 1", "line 0"])
+        self.assertEqual(said[-32:-29], ["-- the end of its log:", "line 31", "line 32"])
+        self.assertEqual(said[-2:], [ENDED.strip(), "FAILED: gate: //a:test: Wrong"])
+
+    def test_the_ten_slowest_targets_are_listed(self):
+        _, _, stderr = self.run_gate({f"//{name}:test": list(FINE) for name in "abcdefghijkl"})
+        self.assertEqual(re.search("the slowest: .*", stderr)[0].count(":test 2 s"), 10, stderr)
+
     def test_bad_input(self):
         self.write_program("bin/df", "#!/bin/sh\necho Avail; echo 17\n")
         for arguments, environment, text in [
@@ -205,6 +217,14 @@ class RunTest(unittest.TestCase):
                 code, _, stderr = self.run_gate({}, *arguments, **environment)
                 self.assertEqual(code, 2)
                 self.assertIn("tests/run: " + text if text[:5] != "usage" else text, stderr)
+
+    def test_a_disk_that_a_run_filled_is_named(self):
+        self.write_program("bin/df", """#!/bin/sh
+            echo Avail; if [ -e "$HOME/full" ]; then echo 17; else echo 5000; touch "$HOME/full"; fi
+            """)
+        code, closing, stderr = self.run_gate({"//a:test": [["FAILED", ENDED, WRONG]]})
+        self.assertEqual((code, closing), (1, "0 passed, 1 failed, 0 skipped"), stderr)
+        self.assertIn("tests/run: less than 512 MiB are free on the disk of ", stderr)
 
     def test_the_list_of_late_targets_has_targets_only(self):
         (self.folder / "tests/flaky").write_text("# Late twice.\n\n//a:test\n//b:test  # on Monday\n")
