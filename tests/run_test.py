@@ -312,6 +312,23 @@ class RunTest(unittest.TestCase):
                 self.assertEqual(code, 130)
                 self.assertIn("tests/run: interrupted", stderr)
 
+    def test_a_killed_run_does_not_hinder_the_next(self):
+        gate = self.start_gate({}, PLAY_HANGS="yes")
+        while not (self.folder / "hangs").exists():
+            self.assertIsNone(gate.poll())
+            time.sleep(0.01)
+        os.killpg(gate.pid, signal.SIGKILL)
+        gate.communicate(timeout=60)
+        server = self.folder / "server/server.pid.txt"
+        os.kill(int(server.read_text()), signal.SIGKILL)
+        server.unlink()
+        # Nothing but its own folder.
+        left = list((self.folder / "tmp").iterdir())
+        self.assertEqual(len(left), 1)
+        shutil.rmtree(left[0])
+        code, closing, stderr = self.run_gate({"//a:test": FINE})
+        self.assertEqual((code, closing), (0, "1 passed, 0 failed, 0 skipped"), stderr)
+
     def test_a_run_whose_time_is_over_names_what_did_not_run(self):
         # Ends each `bazel test` as `timeout` ends one that takes too long.
         self.write_program("bin/timeout", """#!/bin/sh
