@@ -342,10 +342,18 @@ class RunTest(unittest.TestCase):
         self.assertIn("not run: //b:test\nnot run: //c:test\n", stderr)
         self.assertNotIn("not run: //a:test", stderr)
 
-    def test_a_run_without_a_terminal_shows_its_progress_each_30_seconds(self):
-        self.run_gate({"//a:test": [["PASSED", ENDED, PASSES]]})
-        for calls in ("builds", "calls"):
-            self.assertIn(" --curses=no --show_progress_rate_limit=30 ", (self.folder / calls).read_text())
+    def test_a_run_builds_all_first_and_shows_its_progress(self):
+        self.run_gate({"//a:test": FINE})
+        builds, calls = self.folder / "builds", self.folder / "calls"
+        needs_gpu = os.path.exists("/dev/nvidiactl") or os.environ.get("BERTH_REQUIRE_CUDA") == "1"
+        self.assertLess(builds.stat().st_mtime_ns, calls.stat().st_mtime_ns)
+        # Each 30 seconds: there is no terminal.
+        for file in (builds, calls):
+            text = file.read_text()
+            self.assertIn(" --curses=no --show_progress_rate_limit=30 ", text)
+            # Without a GPU not even what needs one is built.
+            self.assertRegex(text, r" --build_tag_filters=(-soak(?:,-gpu)?) --test_tag_filters=\1 //\.\.\.$")
+            self.assertEqual("-gpu" in text, not needs_gpu)
 
     def test_a_run_says_how_long_the_last_took(self):
         fine = {"//a:test": [["PASSED", ENDED, PASSES]]}
