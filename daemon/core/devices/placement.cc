@@ -244,6 +244,10 @@ std::string Placement::LackOf(uint32_t ordinal, const Device& device, const Ask&
   const Bytes need = NeedOf(device, constraint);
   if (need > FreeOf(device))
     return absl::StrCat("short of bytes: ", FreeOf(device).count(), " free of ", need.count());
+  const uint64_t cap = ask.shares == nullptr ? UINT64_MAX : ask.shares->CapOf(device.facts.uuid);
+  if (cap != UINT64_MAX && (ask.units > cap || ask.shares->OutOn(ordinal) > cap - ask.units)) {
+    return absl::StrCat("at its cap in the pool: ", ask.shares->OutOn(ordinal), " of ", cap, " units out");
+  }
   const Load alone;
   if (Judge(ordinal, device, ask, alone) != Verdict::kFits) return "without capacity in the pool";
   return "";

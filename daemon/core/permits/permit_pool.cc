@@ -123,8 +123,11 @@ bool PermitPool::GoesAtOnce(const PoolStep& step, const Waiter& waiter) {
 
 absl::Status PermitPool::WhyNotWait(absl::Time now, const Waiter& waiter) const {
   const auto& [requester, what] = std::tie(waiter.requester, waiter.what);
-  if (!what.wait) return NoPermit(requester, what);
-  if (what.deadline <= now) return TimedOut(what, queue_.size());
+  const uint64_t without_device = PartOf(waiter).without_device;
+  if (!what.wait) return NoPermit(requester, what, without_device);
+  if (what.deadline <= now) {
+    return TimedOut(requester.tenant, what, without_device, queue_.size(), /*stopped=*/false);
+  }
   BERTH_RETURN_IF_ERROR(queue_.places().CheckTaken(requester.claimant()));
   if (tenants_ == nullptr) return absl::OkStatus();
   return tenants_->CheckMayWait(requester.tenant, requester.claimant(), WaitWeight(waiter));
@@ -506,7 +509,10 @@ void PermitPool::Expire(const PoolStep& step, std::vector<PermitView>* revoked,
                         std::vector<PermitView>* overdue) {
   // Before units become free: an expired waiter that owes a proof would return to the queue.
   const std::vector<WaitQueue::Expired> expired = queue_.TakeExpired(step.now);
-  for (const auto& [waiter, position] : expired) Notify(step, waiter.request, TimedOut(waiter.what, position));
+  for (const auto& [waiter, position] : expired) {
+    Notify(step, waiter.request,
+           TimedOut(waiter.requester.tenant, waiter.what, PartOf(waiter).without_device, position, waiter.detached));
+  }
   ExpireHolds(step, revoked, overdue);
   // Units may have been reserved for an expired waiter.
   if (!expired.empty()) Serve(step);

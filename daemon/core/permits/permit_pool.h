@@ -217,9 +217,11 @@ class PermitPool {
     ++refused_total_;
     MarkCounters();
   }
-  // Return the NO_PERMIT and WAIT_TIMED_OUT errors for the pool's current state.
-  absl::Status NoPermit(const Requester& requester, const AcquireRequest& what) const;
-  absl::Status TimedOut(const AcquireRequest& what, uint64_t position) const;
+  // Return the NO_PERMIT and WAIT_TIMED_OUT errors, with the cause in the pool's current state. `without_device`: as in
+  // GangPart; `stopped`: the waiter is detached.
+  absl::Status NoPermit(const Requester& requester, const AcquireRequest& what, uint64_t without_device) const;
+  absl::Status TimedOut(const Account& tenant, const AcquireRequest& what, uint64_t without_device, uint64_t position,
+                        bool stopped) const;
 
   // ---------------------------------------------------------------------------------------------------------
 
@@ -452,6 +454,11 @@ class PermitPool {
   // Returns OK, or why the request can never be granted.
   absl::Status CheckCaps(const Account& tenant, const AcquireRequest& what) const;
   absl::Status CheckUnits(const Account& tenant, uint64_t units) const;
+  // Returns why the request is not granted now, in the order of CauseOf(); empty if only units lack. `without_device`:
+  // as in GangPart.
+  std::string WhyDenied(const Account& tenant, const AcquireRequest& what, uint64_t without_device) const;
+  // Returns whether the pool has the units, and no device has the capacity that the request names.
+  bool LacksDevice(const AcquireRequest& what) const;
   std::string NameHolders(const Requester& requester) const;
 
   void Mark(const Permit& permit) { journal_->Touch(RecordKind::kPermit, permit.view.id.value(), number_); }

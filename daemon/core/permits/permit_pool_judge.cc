@@ -40,6 +40,10 @@ std::optional<uint64_t> MostOut(uint64_t cap, uint64_t units, bool exclusive, ui
 // Number of holders named in a refusal.
 constexpr size_t kNamedHolders = 3;
 
+std::string NameOf(const DeviceConstraint& constraint) {
+  return constraint.pick == DevicePick::kNamed ? constraint.uuid : "of any kind";
+}
+
 }  // namespace
 
 uint64_t PermitPool::CapacityOf(const Account& tenant) const {
@@ -232,17 +236,56 @@ absl::Status PermitPool::CheckWithoutDevice(uint64_t units) const {
                 {{"pool", config_.name}, {"asked", units}, {"cap", config_.no_device_cap}});
 }
 
-absl::Status PermitPool::TimedOut(const AcquireRequest& what, uint64_t position) const {
-  return Refuse(Reason::kWaitTimedOut,
-                "permit pool {pool}: asked {asked}, {out} of {cap} out; the wait ended at place {position}",
-                {{"pool", config_.name},
-                 {"asked", what.units},
-                 {"out", out_},
-                 {"cap", config_.cap},
-                 {"position", position}});
+std::string PermitPool::WhyDenied(const Account& tenant, const AcquireRequest& what, uint64_t without_device) const {
+  if (paused_) return "an operator is stopping the daemon, which grants no more permits";
+  if (!TenantMayHave(tenant, what.units)) {
+    return absl::StrCat("the tenant has ", config_.tenant_cap - CapacityOf(tenant), " of the ", config_.tenant_cap,
+                        " units that the pool's tenant_cap allows");
+  }
+  if (!QuotaAllows(tenant, what.units)) return "the tenant has reached its quota of units over all pools";
+  if (exclusive_out_ > 0) return "an exclusive permit is out";
+  if (what.exclusive && out_ > 0) return "the request is exclusive, and other permits are out";
+  if (without_device > CapacityWithoutDevice()) {
+    return absl::StrCat(out_without_device_, " of ", config_.no_device_cap,
+                        " units without a device are out: request a device");
+  }
+  if (out_ >= config_.cap || what.units > config_.cap - out_) return "";
+  if (what.client_cap != 0 && out_ >= what.client_cap) {
+    return absl::StrCat("the client's environment allows ", what.client_cap,
+                        " (BERTH_GPU_TEST_CONCURRENCY, REALIZAR_GPU_TEST_CONCURRENCY)");
+  }
+  if (what.device.pick == DevicePick::kNone || placement_->Choose(AskOf(what)).verdict == Placement::Verdict::kFits) {
+    return "the free units are reserved for an earlier waiter";
+  }
+  // Many waiters may expire in one step, so the text does not list what each device lacks.
+  if (placement_->OnlyOld(what.device)) return "the last reading of the devices' free bytes is too old";
+  return absl::StrCat(placement_->AnyServes(what.device) ? "no serving device " : "no device ", NameOf(what.device),
+                      placement_->AnyServes(what.device) ? " has capacity" : " is in service");
 }
 
-absl::Status PermitPool::NoPermit(const Requester& requester, const AcquireRequest& what) const {
+bool PermitPool::LacksDevice(const AcquireRequest& what) const {
+  return what.device.pick != DevicePick::kNone && MayHaveUnits(what.units, what.exclusive, what.client_cap) &&
+         placement_->Choose(AskOf(what)).verdict != Placement::Verdict::kFits;
+}
+
+absl::Status PermitPool::TimedOut(const Account& tenant, const AcquireRequest& what, uint64_t without_device,
+                                  uint64_t position, bool stopped) const {
+  const std::string why = stopped ? "the waiting process was stopped, or away since the daemon's restart"
+                                  : WhyDenied(tenant, what, without_device);
+  std::vector<NamedValue> named_values = {{"pool", config_.name},
+                                          {"asked", what.units},
+                                          {"out", out_},
+                                          {"cap", config_.cap},
+                                          {"position", position}};
+  if (!why.empty()) named_values.emplace_back("why", why);
+  return Refuse(Reason::kWaitTimedOut,
+                absl::StrCat("permit pool {pool}: asked {asked}, {out} of {cap} out; ", why.empty() ? "" : "{why}; ",
+                             "the wait ended at place {position}"),
+                named_values);
+}
+
+absl::Status PermitPool::NoPermit(const Requester& requester, const AcquireRequest& what,
+                                  uint64_t without_device) const {
   if (!QuotaAllows(requester.tenant, what.units)) return tenants_->Lacking(requester.tenant, config_.name, what.units);
   std::vector<NamedValue> named_values = {{"pool", config_.name},
                                           {"asked", what.units},
@@ -255,7 +298,8 @@ absl::Status PermitPool::NoPermit(const Requester& requester, const AcquireReque
                   "grants no more permits",
                   named_values);
   }
-  if (what.device.pick == DevicePick::kNone && what.units > CapacityWithoutDevice()) {
+  const bool may_have = TenantMayHave(requester.tenant, what.units);
+  if (may_have && exclusive_out_ == 0 && !(what.exclusive && out_ > 0) && without_device > CapacityWithoutDevice()) {
     named_values.emplace_back("without_device", out_without_device_);
     named_values.emplace_back("no_device_cap", config_.no_device_cap);
     return Refuse(
@@ -264,9 +308,13 @@ absl::Status PermitPool::NoPermit(const Requester& requester, const AcquireReque
         "{cap} in total: request a device; held by {holders}",
         named_values);
   }
-  if (what.device.pick == DevicePick::kNone || !MayHaveUnits(what.units, what.exclusive, what.client_cap)) {
+  if (!may_have || !LacksDevice(what)) {
+    const std::string why = WhyDenied(requester.tenant, what, without_device);
+    if (!why.empty()) named_values.emplace_back("why", why);
     return Refuse(Reason::kNoPermit,
-                  "permit pool {pool}: asked {asked}, {out} of {cap} out; held by {holders}", named_values);
+                  absl::StrCat("permit pool {pool}: asked {asked}, {out} of {cap} out; ", why.empty() ? "" : "{why}; ",
+                               "held by {holders}"),
+                  named_values);
   }
   if (placement_->OnlyOld(what.device)) {
     return Refuse(
@@ -276,7 +324,7 @@ absl::Status PermitPool::NoPermit(const Requester& requester, const AcquireReque
         named_values);
   }
   // The pool has the units; a device is missing.
-  named_values.emplace_back("device", what.device.pick == DevicePick::kNamed ? what.device.uuid : "of any kind");
+  named_values.emplace_back("device", NameOf(what.device));
   named_values.emplace_back("lacking", placement_->Lacking(AskOf(what)));
   if (!placement_->AnyServes(what.device)) {
     return Refuse(Reason::kNoPermit,
@@ -284,7 +332,14 @@ absl::Status PermitPool::NoPermit(const Requester& requester, const AcquireReque
                   "wait for one, or return one by `berth device undrain` or `berth device enable`; held by {holders}",
                   named_values);
   }
-  named_values.emplace_back("bytes", std::max(what.device.declared, what.device.min_free).count());
+  const Bytes need = std::max(what.device.declared, what.device.min_free);
+  if (need == Bytes()) {
+    return Refuse(Reason::kNoPermit,
+                  "permit pool {pool}: asked {asked}, {out} of {cap} out; no serving device {device} has capacity in "
+                  "the pool: {lacking}; held by {holders}",
+                  named_values);
+  }
+  named_values.emplace_back("bytes", need.count());
   named_values.emplace_back("free", placement_->MostFree(what.device).count());
   return Refuse(
       Reason::kNoPermit,

@@ -1,6 +1,7 @@
 #include "daemon/core/permits/permit_transaction.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,11 @@ std::vector<size_t> Placed(const Gang& gang) {
     if (gang.what.members[i].device.pick != DevicePick::kNone) placed.push_back(i);
   }
   return placed;
+}
+
+// Returns the gang's request to a pool, without its devices.
+AcquireRequest UnitsAskedOf(const Gang::Part& part) {
+  return {.units = part.ask.units, .client_cap = part.ask.client_cap, .exclusive = part.ask.exclusive};
 }
 
 }  // namespace
@@ -396,23 +402,36 @@ absl::Status PermitTransaction::NoPermit(const Gang& gang) {
     return core_.sessions.tenant_use().Lacking(gang.requester.tenant, gang.what.members.front().pool, units);
   }
   if (const Gang::Part* const part = FindLacking(gang); part != nullptr) {
-    return part->pool->NoPermit(gang.requester, {.units = part->ask.units, .client_cap = part->ask.client_cap});
+    return part->pool->NoPermit(gang.requester, UnitsAskedOf(*part), part->ask.without_device);
   }
   if (const Shortage shortage = CapacityFor(gang); shortage.kind != Shortage::Kind::kNone) {
     return core_.byte_queue.RefuseOver(shortage);
   }
-  // Names one device that lacks capacity; if each suffices alone, they lack it together.
-  for (const size_t i : Placed(gang)) {
-    const PermitPool& pool = *core_.permits.FindPool(gang.permits[i].pool);
-    const Placement::Ask ask{
-        .constraint = gang.permits[i].device, .units = gang.permits[i].units, .shares = &pool.shares()};
-    if (core_.devices.placement().Choose(ask).verdict != Placement::Verdict::kFits) {
-      return pool.NoPermit(gang.requester, gang.permits[i]);
-    }
+  if (const std::optional<size_t> lacking = FindWithoutDevice(gang); lacking.has_value()) {
+    const AcquireRequest& permit = gang.permits[*lacking];
+    return core_.permits.FindPool(permit.pool)->NoPermit(gang.requester, permit, /*without_device=*/0);
   }
-  AcquireRequest first = gang.permits.front();
-  first.units = gang.parts.front().ask.units;
-  return FindPoolOf(gang)->NoPermit(gang.requester, first);
+  // The devices suffice for each permit alone, but not for all of them.
+  const PoolView pool = FindPoolOf(gang)->View();
+  return berth::Refuse(Reason::kNoPermit,
+                       "permit pool {pool}: asked {asked} together, {out} of {cap} out; too few devices have capacity "
+                       "at once: {lacking}",
+                       {{"pool", pool.config.name},
+                        {"asked", gang.parts.front().ask.units},
+                        {"out", pool.out},
+                        {"cap", pool.config.cap},
+                        {"lacking", LackingOf(gang)}});
+}
+
+std::optional<size_t> PermitTransaction::FindWithoutDevice(const Gang& gang) const {
+  for (const size_t i : Placed(gang)) {
+    const AcquireRequest& permit = gang.permits[i];
+    const Placement::Ask ask{.constraint = permit.device,
+                             .units = permit.units,
+                             .shares = &core_.permits.FindPool(permit.pool)->shares()};
+    if (core_.devices.placement().Choose(ask).verdict != Placement::Verdict::kFits) return i;
+  }
+  return std::nullopt;
 }
 
 PermitPool* PermitTransaction::FindPoolOf(const Gang& gang) const {
@@ -420,9 +439,31 @@ PermitPool* PermitTransaction::FindPoolOf(const Gang& gang) const {
 }
 
 absl::Status PermitTransaction::TimedOut(const Gang& gang) {
-  const Gang::Part* lacking = FindLacking(gang);
-  if (lacking == nullptr) lacking = &gang.parts.front();
-  return lacking->pool->TimedOut({.units = lacking->ask.units}, lacking->pool->PositionOf(gang.number));
+  const Account& tenant = gang.requester.tenant;
+  const Gang::Part* const part = FindLacking(gang);
+  PermitPool& pool = part == nullptr ? *gang.parts.front().pool : *part->pool;
+  const uint64_t position = pool.PositionOf(gang.number);
+  const Waiter* const waiter = pool.FindWaiter(gang.number);
+  const bool stopped = waiter != nullptr && waiter->detached;
+  if (part != nullptr) {
+    return pool.TimedOut(tenant, UnitsAskedOf(*part), part->ask.without_device, position, stopped);
+  }
+  const bool short_of_bytes = CapacityFor(gang).kind != Shortage::Kind::kNone;
+  if (const std::optional<size_t> i = FindWithoutDevice(gang); !short_of_bytes && i.has_value()) {
+    const AcquireRequest& permit = gang.permits[*i];
+    return core_.permits.FindPool(permit.pool)->TimedOut(tenant, permit, /*without_device=*/0, position, stopped);
+  }
+  const PoolView view = pool.View();
+  return berth::Refuse(Reason::kWaitTimedOut,
+                       "permit pool {pool}: asked {asked} together, {out} of {cap} out; {why}; the wait ended at place "
+                       "{position}",
+                       {{"pool", view.config.name},
+                        {"asked", gang.parts.front().ask.units},
+                        {"out", view.out},
+                        {"cap", view.config.cap},
+                        {"why", short_of_bytes ? "the bytes that the request would reserve are not free"
+                                               : "too few devices have capacity at once"},
+                        {"position", position}});
 }
 
 WaitCause PermitTransaction::CauseOf(const Gang& gang) {

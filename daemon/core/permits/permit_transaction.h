@@ -8,6 +8,7 @@
 #ifndef DAEMON_CORE_PERMITS_PERMIT_TRANSACTION_H_
 #define DAEMON_CORE_PERMITS_PERMIT_TRANSACTION_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,8 @@ class PermitTransaction final : public Gangs, public GrantOffers {
   Stalls WhyNoDevices(const Gang& gang, Placement::Verdict goal) const;
   // Returns the first pool that lacks the gang's units or reserves them for another waiter; null if there is none.
   const Gang::Part* FindLacking(const Gang& gang);
+  // Returns the index of the first permit that fits on no device now; empty if each of them fits on one alone.
+  std::optional<size_t> FindWithoutDevice(const Gang& gang) const;
 
   Managers& core_;
   StepContext* const step_;
