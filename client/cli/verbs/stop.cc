@@ -32,15 +32,25 @@ struct Options {
   bool yes = false;
 };
 
+// Returns how long to wait until no lease is left.
+absl::Duration DrainTime(const Options& options) {
+  if (!options.drain) return absl::ZeroDuration();
+  return options.timeout.empty() ? absl::InfiniteDuration() : *ParseTimeSpan(options.timeout);
+}
+
 std::string Effect(const Options& options) {
-  if (options.end_leases) return "The stop ends every lease and notifies the holders; their processes continue.\n";
-  if (options.drain && options.timeout.empty()) {
-    return "The daemon grants nothing from now on, and stops when every lease has ended.\n";
-  }
   if (options.drain) {
-    return absl::StrCat("The daemon grants nothing from now on, and stops when every lease has ended, or after ",
-                        options.timeout, ".\nPermits that are out then survive the stop. Blocks are lost.\n");
+    // Only a drain with a timeout leaves leases.
+    const std::string left = options.end_leases
+                                 ? "Leases that are out then end, and their processes continue.\n"
+                                 : "Permits that are out then survive the stop. Blocks are lost.\n";
+    return absl::StrCat("While this command runs, the daemon grants nothing. It stops when every lease has ended",
+                        options.timeout.empty()
+                            ? ".\n"
+                            : absl::StrCat(", or after ", absl::FormatDuration(DrainTime(options)), ".\n", left),
+                        "If the command is interrupted, the daemon grants again.\n");
   }
+  if (options.end_leases) return "The stop ends every lease and notifies the holders; their processes continue.\n";
   return "Permits and waiting requests survive the stop: the next daemon resumes them. Blocks are lost.\n";
 }
 
@@ -63,12 +73,6 @@ absl::Status AwaitEnd(const std::string& folder) {
     absl::SleepFor(kPause);
   }
   return absl::OkStatus();
-}
-
-// Returns how long to wait until no lease is left.
-absl::Duration DrainTime(const Options& options) {
-  if (!options.drain) return absl::ZeroDuration();
-  return options.timeout.empty() ? absl::InfiniteDuration() : *ParseTimeSpan(options.timeout);
 }
 
 absl::Status Stop(const Globals& globals, const Options& options, absl::Duration drain, const Session& session,

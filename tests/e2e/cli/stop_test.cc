@@ -101,6 +101,9 @@ TEST_F(StopTest, QuestionNamesEffectOfOptions) {
       {{"--end-leases"}, "ends every lease"},
       {{"--drain"}, "stops when every lease has ended.\n"},
       {{"--drain", "--timeout", "5m"}, "stops when every lease has ended, or after 5m.\n"},
+      {{"--drain", "--timeout", "90"}, "or after 1m30s.\nPermits that are out then survive the stop."},
+      {{"--drain", "--timeout", "90", "--end-leases"}, "or after 1m30s.\nLeases that are out then end"},
+      {{"--drain", "--end-leases"}, "If the command is interrupted, the daemon grants again.\n"},
   };
   for (const auto& [options, effect] : kCases) {
     Subprocess refused = Start(options);
