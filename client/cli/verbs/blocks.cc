@@ -89,10 +89,8 @@ ExitStatus List(const Globals& globals, bool imports) {
 ExitStatus Publish(const Globals& globals, Publication publication, const std::vector<std::string>& grantees) {
   for (const std::string& grantee : grantees) {
     const absl::StatusOr<std::vector<uint32_t>> uids = FindGrantees(grantee);
-    if (!uids.ok()) {
-      Report(uids.status());
-      return {.code = kUsage};
-    }
+    // A user may have left the system since the command line was parsed.
+    if (!uids.ok()) return Report(uids.status());
     publication.grants.insert(publication.grants.end(), uids->begin(), uids->end());
   }
   const auto session = OpenFor(globals, /*admin=*/false);
@@ -169,6 +167,7 @@ void AddBlocks(Command app, const Globals& globals) {
   publish
       .AddOption("--grant", grantees.get(),
                  "Grant the block to a user (name or uid) or a group (group:NAME, group:GID); may be repeated")
+      .Parses(&FindGrantees)
       .OneWord();
   const auto unpublished = std::make_shared<UnpublishOptions>();
   const Command unpublish = verb.AddSubcommand("unpublish", "Delete a published block");

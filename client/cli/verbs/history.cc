@@ -57,6 +57,16 @@ void WriteTime(absl::Time time, google::protobuf::Timestamp* out) {
   out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(out->seconds()))));
 }
 
+// Checks that a lease can be in use between the two times.
+absl::Status CheckOrder(const HistoryFilter& filter) {
+  if (filter.since.empty() || filter.until.empty()) return absl::OkStatus();
+  // In this order: an age counts from the time of its parsing.
+  const absl::Time since = *ParseSince(filter.since);
+  if (since <= *ParseUntil(filter.until)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--since ", filter.since, " is later than --until ", filter.until,
+                                                 ": no lease is between them; exchange the two times"));
+}
+
 v1::ListHistoryRequest ReadRequest(const HistoryFilter& filter) {
   v1::ListHistoryRequest request;
   if (!filter.since.empty()) WriteTime(*ParseSince(filter.since), request.mutable_since());
@@ -158,7 +168,13 @@ void AddHistory(Command app, const Globals& globals) {
   verb.AddOption("--limit", &filter->limit, "The number of leases to show, counted from the latest")
       .Parses(&ParseCount)
       .ShowDefault();
-  verb.Runs([&globals, filter] { return PrintHistory(globals, *filter); });
+  verb.Runs([&globals, filter]() -> ExitStatus {
+    if (const absl::Status order = CheckOrder(*filter); !order.ok()) {
+      Report(order);
+      return {.code = kUsage};
+    }
+    return PrintHistory(globals, *filter);
+  });
 }
 
 }  // namespace berth::cli

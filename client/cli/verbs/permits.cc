@@ -120,16 +120,23 @@ ExitStatus List(const Globals& globals, const Options& options) {
   });
 }
 
-// Parses a time, or "never", which is zero.
-absl::StatusOr<absl::Duration> ParseTime(const std::string& text) {
-  return text == "never" ? absl::ZeroDuration() : ParseTimeSpan(text);
+constexpr uint32_t kMostWeight = 1000;
+
+// Parses a time after which a permit is shown or revoked, or "never", which is zero.
+absl::StatusOr<absl::Duration> ParseLimit(const std::string& text) {
+  if (text == "never") return absl::ZeroDuration();
+  const absl::StatusOr<absl::Duration> time = ParseTimeSpan(text);
+  if (!time.ok()) return absl::InvalidArgumentError(absl::StrCat(time.status().message(), ", or never"));
+  if (*time >= absl::Seconds(1)) return time;
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a time of at least 1s, or never"));
 }
 
 // Stores the time in `text` if that is not empty.
-void ReadTime(const std::string& text, google::protobuf::Duration* (v1::SetPoolRequest::*field)(),
+template <typename Parse>
+void ReadTime(const std::string& text, Parse parse, google::protobuf::Duration* (v1::SetPoolRequest::*field)(),
               v1::SetPoolRequest* change) {
   if (text.empty()) return;
-  const absl::Duration time = *ParseTime(text);
+  const absl::Duration time = *parse(text);
   google::protobuf::Duration* const out = (change->*field)();
   absl::Duration rest;
   out->set_seconds(absl::IDivDuration(time, absl::Seconds(1), &rest));
@@ -160,6 +167,10 @@ absl::StatusOr<v1::TenantWeight> ParseWeight(const std::string& text) {
   if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &weight)) {
     return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not USER=WEIGHT"));
   }
+  if (weight < 1 || weight > kMostWeight) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\": ", weight, " is not a weight from 1 to ", kMostWeight));
+  }
   BERTH_ASSIGN_OR_RETURN(const uint32_t uid, ParseUser(parts[0]));
   v1::TenantWeight out;
   out.set_uid(uid);
@@ -177,10 +188,10 @@ v1::SetPoolRequest MakeChange(const Options& options) {
   }
   if (options.no_device_cap.has_value()) change.set_no_device_cap(*options.no_device_cap);
   if (options.tenant_cap.has_value()) change.set_tenant_cap(*options.tenant_cap);
-  ReadTime(options.ageing, &v1::SetPoolRequest::mutable_ageing, &change);
-  ReadTime(options.hold_warning, &v1::SetPoolRequest::mutable_hold_warning, &change);
-  ReadTime(options.hold_limit, &v1::SetPoolRequest::mutable_hold_limit, &change);
-  ReadTime(options.idle_warning, &v1::SetPoolRequest::mutable_idle_warning, &change);
+  ReadTime(options.ageing, &ParseTimeSpan, &v1::SetPoolRequest::mutable_ageing, &change);
+  ReadTime(options.hold_warning, &ParseLimit, &v1::SetPoolRequest::mutable_hold_warning, &change);
+  ReadTime(options.hold_limit, &ParseLimit, &v1::SetPoolRequest::mutable_hold_limit, &change);
+  ReadTime(options.idle_warning, &ParseLimit, &v1::SetPoolRequest::mutable_idle_warning, &change);
   for (const std::string& text : options.weights) *change.add_weights() = *ParseWeight(text);
   for (const std::string& text : options.device_caps) ReadDeviceCap(text, &change).IgnoreError();
   return change;
@@ -243,19 +254,19 @@ void AddPermits(Command app, const Globals& globals) {
   set.AddOption("--tenant-cap", &options->tenant_cap, "The most units in use by one tenant; 0: no limit").NonNegative();
   set.AddOption("--ageing", &options->ageing,
                 "The wait after which a request counts as having the highest priority, e.g. 10m")
-      .Parses(&ParseTime);
+      .Parses(&ParseTimeSpan);
   set.AddOption("--hold-warning", &options->hold_warning,
                 "The hold time after which a permit is shown as overdue, at least 1s; or never")
-      .Parses(&ParseTime);
+      .Parses(&ParseLimit);
   set.AddOption("--hold-limit", &options->hold_limit,
                 "The hold time after which a permit is revoked, at least 1s; or never")
-      .Parses(&ParseTime);
+      .Parses(&ParseLimit);
   set.AddOption("--weight", &options->weights,
                 "USER=WEIGHT: the weight of a user's (name or uid) tenants, 1 to 1000 (default: 1); may be repeated")
       .Parses(&ParseWeight);
   set.AddOption("--idle-warning", &options->idle_warning,
                 "The time after which a permit with an inactive device is shown as idle, at least 1s; or never")
-      .Parses(&ParseTime);
+      .Parses(&ParseLimit);
   set.AddOption("--no-device-cap", &options->no_device_cap,
                 "The most units of permits without a device; 0: no limit below the cap");
   set.AddOption("--device-cap", &options->device_caps,

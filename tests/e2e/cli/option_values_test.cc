@@ -27,7 +27,7 @@ constexpr size_t kAtOnce = 16;
 
 // Names, paths and free texts: any printable text may be meant.
 const std::set<std::string> kTexts = {"--folder", "--pool",        "--device", "--devices", "--island-of",
-                                      "--label",  "--reason",      "--output", "--grant",   "--status-file",
+                                      "--label",  "--reason",      "--output", "--status-file",
                                       "NAME",     "FILE",          "POOL",     "DEVICE",    "label"};
 // An empty one is as good as none.
 const std::set<std::string> kMayBeEmpty = {"--label", "--reason"};
@@ -213,6 +213,44 @@ TEST(EndOfOptionsTest, NoCommandReadsLaterWordsAsOptions) {
     }
   }
   EXPECT_GT(refused, 100u);
+}
+
+// Values of the right form outside the option's range.
+TEST(RangesTest, CommandRefusesValueOutsideRange) {
+  const struct {
+    Words words;
+    const char* says;
+  } kCases[] = {
+      {{"permits", "set", "p", "--hold-limit", "0.5s"}, "--hold-limit: \"0.5s\" is not a time of at least 1s"},
+      {{"permits", "set", "p", "--hold-warning", "0"}, "--hold-warning: \"0\" is not a time of at least 1s, or never"},
+      {{"permits", "set", "p", "--idle-warning", "1ms"}, "--idle-warning: \"1ms\" is not a time of at least 1s"},
+      // A pool without ageing would serve every request as one of the highest priority.
+      {{"permits", "set", "p", "--ageing", "never"}, "--ageing: \"never\" is not a time such as 90, 90s"},
+      {{"permits", "set", "p", "--weight", "0=0"}, "--weight: \"0=0\": 0 is not a weight from 1 to 1000"},
+      {{"permits", "set", "p", "--weight", "0=1001"}, "--weight: \"0=1001\": 1001 is not a weight from 1 to 1000"},
+      {{"blocks", "publish", "n", "f", "--grant", "no one"}, "--grant: \"no one\" is not a user or group on this"},
+      {{"blocks", "publish", "n", "f", "--grant", "group:no one"}, "--grant: \"group:no one\" is not a group"},
+      {{"history", "--since", "2h", "--until", "3h"}, "--since 2h is later than --until 3h"},
+      {{"history", "--since", "@2", "--until", "@1"}, "--since @2 is later than --until @1"},
+  };
+  for (const auto& [words, says] : kCases) {
+    SCOPED_TRACE(absl::StrJoin(words, " "));
+    Subprocess command = Start(words);
+    const std::string said = command.ReadAll();
+    EXPECT_EQ(command.Wait(), kUsage) << said;
+    EXPECT_TRUE(absl::StrContains(said, says)) << said;
+  }
+}
+
+TEST(RangesTest, CommandTakesValuesAtBothEnds) {
+  for (const Words& words : std::vector<Words>{{"permits", "set", "p", "--hold-limit", "1s", "--weight", "0=1"},
+                                               {"permits", "set", "p", "--hold-limit", "never", "--weight", "0=1000"},
+                                               {"history", "--since", "@1", "--until", "@1"},
+                                               {"history", "--since", "2h", "--until", "2h"}}) {
+    Subprocess command = Start(words);
+    const std::string said = command.ReadAll();
+    EXPECT_EQ(command.Wait(), 69) << absl::StrJoin(words, " ") << ": " << said;
+  }
 }
 
 // The words of a program are its own.
