@@ -406,6 +406,7 @@ absl::Status Core::Authenticate(const Caller& caller) const {
 }
 
 OutCounts Core::CountOut() const { return managers_->shutdown.CountOut(); }
+bool Core::stopping() const { return managers_->shutdown.draining(); }
 
 absl::StatusOr<SessionId> Core::OpenSession(absl::Time now, const Secret& secret, const Tenant& tenant,
                                             absl::string_view label, const ProcessInfo& opener, bool of_operator) {

@@ -458,6 +458,8 @@ class Core {
   Page<SessionView> ListSessions(const Caller& caller, const PageRequest& page = {}) const;
   // Counts what is leased on the whole node.
   OutCounts CountOut() const;
+  // Returns whether a call of DrainToStop() waits or was answered: no permit is granted.
+  bool stopping() const;
   absl::StatusOr<PoolView> GetPool(absl::string_view pool) const;
   Page<PoolView> ListPools(const PageRequest& page = {}) const;
   // Count the evaluations of permit waiters, and the gauges read to find waiters, so far: measures of the steps' cost.

@@ -38,7 +38,8 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
     const std::string drained_text = drained > 0 ? absl::StrCat(", ", drained, " drained") : "";
     Print(absl::StrCat("healthy: Berth ", node.version(), " serves for ", FormatSince(node.serve_time(), absl::Now()),
                        ", ", devices.devices_size() - drained, " of ", devices.devices_size(), " devices ready",
-                       drained_text, LostBlocks(devices), "\n"));
+                       drained_text, LostBlocks(devices),
+                       node.stopping() ? "; an operator is stopping it, so it grants no permits" : "", "\n"));
   } else {
     Print(absl::StrCat(DeviceTable(devices.devices()), FormatLostBlocks(devices.devices())));
   }

@@ -60,6 +60,12 @@ std::string LedgerFault(const v1::Node& node) {
   return node.ledger_fault().empty() ? "" : absl::StrCat("\nThe daemon grants nothing: ", node.ledger_fault(), "\n");
 }
 
+// Reports a stop that waits for the last lease; empty without one.
+std::string Stopping(const v1::Node& node) {
+  return node.stopping() ? "\nAn operator is stopping the daemon: it grants no permits, and stops once no lease is out\n"
+                         : "";
+}
+
 void AddReach(absl::string_view records, const v1::RecordReach& reach, std::string* text) {
   if (!reach.has_oldest()) return;
   const absl::Time now = absl::Now();
@@ -93,7 +99,7 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
       node.epoch(), node.kind() == v1::MEMORY_KIND_CUDA_VMM ? ", CUDA memory" : ", host memory", "\n\n",
       PoolTable(pools), "\n", DeviceTable(devices.devices()),
       FormatLostBlocks(devices.devices()), Reach(node), Unwritten(node),
-      FormatPressure(node.pressure()), UpgradeFault(node), LedgerFault(node));
+      FormatPressure(node.pressure()), UpgradeFault(node), LedgerFault(node), Stopping(node));
   Print(text);
   return absl::OkStatus();
 }

@@ -113,6 +113,7 @@ TEST_F(CoreStopTest, DrainGrantsNothingAndEndsWithLastLease) {
   const CallId drain = Drain(absl::InfiniteDuration());
   const CallId waiting = h_.Acquire(other, One("1"));
   EXPECT_FALSE(h_.Answered(waiting)) << "one of two units is free";
+  EXPECT_TRUE(h_.core->stopping());
   const auto waiters = h_.core->ListWaiters(h_.Admin(), "gpu-tests");
   ASSERT_EQ(waiters.size(), 1u);
   EXPECT_EQ(h_.core->ExplainWait(h_.Admin(), waiters[0].number)->cause, WaitCause::kStopping);
@@ -155,6 +156,7 @@ TEST_F(CoreStopTest, CancelledDrainGrantsAgain) {
   h_.Do([&](Core& core, Effects* effects) { core.CancelCall(h_.now, drain, effects); });
   EXPECT_TRUE(h_.Refused(drain, Reason::kCancelled));
   EXPECT_TRUE(h_.StatusOf(waiting).ok());
+  EXPECT_FALSE(h_.core->stopping());
 }
 
 TEST_F(CoreStopTest, OnlyOperatorDrains) {

@@ -32,6 +32,8 @@ class Shutdown {
   bool CancelDrain(StepContext& step, CallId call);  // Returns whether the call waited for a drain.
   void AnswerDrains(StepContext& step);
 
+  // Whether an operator's call waits for the last lease, or was answered.
+  bool draining() const { return drain_.done || !drain_.calls.empty(); }
   // Whether every request is refused.
   bool begun() const { return shutting_down_; }
   absl::Time next_deadline() const { return drain_.next_deadline(); }

@@ -192,6 +192,7 @@ class NodeService final : public v1::NodeService::CallbackService {
     SetReach(sources_.history->reach(), [&] { return response->mutable_history_reach(); });
     response->set_settings_fault(ToTerminal(sources_.settings->fault()));
     response->set_ledger_fault(ToTerminal(sources_.broker->CheckServes().message()));
+    response->set_stopping(sources_.broker->Read([](const core::Core& core) { return core.stopping(); }));
     return FinishNow(context, absl::OkStatus());
   }
 

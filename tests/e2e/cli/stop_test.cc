@@ -200,9 +200,15 @@ TEST_F(StopTest, InterruptedDrainGrantsAgain) {
   }));
   waiter.SendLine("acquire q");
   EXPECT_TRUE(WaitersBecome(1));
+  const std::string stopping = "An operator is stopping the daemon: it grants no permits";
+  EXPECT_TRUE(absl::StrContains(berth_.Show({"status"}), stopping));
+  EXPECT_TRUE(absl::StrContains(berth_.Show({"health"}), "an operator is stopping it, so it grants no permits"));
+  EXPECT_EQ(berth_.ShowJson({"health"})["node"]["stopping"], true);
   stop.Signal(SIGINT);
   EXPECT_EQ(stop.Wait(), 128 + SIGINT);
   EXPECT_TRUE(Ok(waiter.Answer()));
+  EXPECT_FALSE(absl::StrContains(berth_.Show({"status"}), stopping));
+  EXPECT_EQ(berth_.ShowJson({"health"})["node"]["stopping"], false);
   waiter.Quit();
   holder.Quit();
   daemon_.ExpectAccountsBack();
