@@ -43,6 +43,14 @@ absl::Status AddSlots(const std::string& name, absl::string_view value, CtestSlo
   return absl::OkStatus();
 }
 
+// Returns the most units of the pool on that device.
+uint64_t MostOn(absl::string_view uuid, const v1::Pool& pool) {
+  for (const v1::DeviceCap& cap : pool.device_caps()) {
+    if (cap.uuid() == uuid) return cap.cap();
+  }
+  return pool.device_cap() == 0 ? pool.cap() : pool.device_cap();
+}
+
 }  // namespace
 
 std::string CtestId(absl::string_view uuid) {
@@ -52,16 +60,17 @@ std::string CtestId(absl::string_view uuid) {
   return id;
 }
 
-absl::StatusOr<std::string> MakeCtestSpec(const v1::ListDevicesResponse& devices, uint64_t cap) {
-  std::vector<std::string> ids;
+absl::StatusOr<std::string> MakeCtestSpec(const v1::ListDevicesResponse& devices, const v1::Pool& pool) {
+  std::vector<std::string> uuids;
   for (const v1::Device& device : devices.devices()) {
-    if (device.state() == v1::Device::READY) ids.push_back(CtestId(device.uuid()));
+    if (device.state() == v1::Device::READY && MostOn(device.uuid(), pool) > 0) uuids.push_back(device.uuid());
   }
-  if (ids.empty()) return absl::FailedPreconditionError("no device of this node serves");
-  const uint64_t slots = (cap + ids.size() - 1) / ids.size();
+  if (uuids.empty()) return absl::FailedPreconditionError("no device of this node serves the pool");
+  const uint64_t even = (pool.cap() + uuids.size() - 1) / uuids.size();
   std::vector<std::string> entries;
-  for (const std::string& id : ids) {
-    entries.push_back(absl::StrCat("        {\"id\": \"", id, "\", \"slots\": ", slots, "}"));
+  for (const std::string& uuid : uuids) {
+    entries.push_back(absl::StrCat("        {\"id\": \"", CtestId(uuid), "\", \"slots\": ",
+                                   std::min(even, MostOn(uuid, pool)), "}"));
   }
   return absl::StrCat("{\n  \"version\": {\"major\": 1, \"minor\": 0},\n  \"local\": [\n    {\n      \"",
                       kCtestType, "\": [\n", absl::StrJoin(entries, ",\n"), "\n      ]\n    }\n  ]\n}\n");

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "berth/v1/device.pb.h"
+#include "berth/v1/permit.pb.h"
 
 namespace berth::cli {
 
@@ -22,9 +23,10 @@ inline constexpr char kCtestType[] = "gpus";
 // Returns a device's name in CTest, which allows only lower-case letters, digits and "_": "gpu_8c9a" for "GPU-8c9a".
 std::string CtestId(absl::string_view uuid);
 
-// Returns the specification of the devices that serve. Each device has the same number of slots, so that together they
-// have at least `cap`. Errors: kFailedPrecondition if no device serves.
-absl::StatusOr<std::string> MakeCtestSpec(const v1::ListDevicesResponse& devices, uint64_t cap);
+// Returns the specification of the devices that serve the pool. Each device has the same number of slots, so that
+// together they have at least the pool's cap, but at most the pool's cap on that device. Errors: kFailedPrecondition if
+// no device serves the pool.
+absl::StatusOr<std::string> MakeCtestSpec(const v1::ListDevicesResponse& devices, const v1::Pool& pool);
 
 // Slots by device name, over all groups of a test. Excludes resources of other types.
 using CtestSlots = std::map<std::string, uint64_t>;

@@ -25,6 +25,12 @@ v1::ListDevicesResponse Devices(const std::vector<std::pair<std::string, v1::Dev
   return devices;
 }
 
+v1::Pool PoolOf(uint64_t cap) {
+  v1::Pool pool;
+  pool.set_cap(cap);
+  return pool;
+}
+
 TEST(CtestResourcesTest, DeviceIdHasOnlyCtestCharacters) {
   EXPECT_EQ(CtestId("GPU-8C9a-01"), "gpu_8c9a_01");
   EXPECT_EQ(CtestId("HOST-0"), "host_0");
@@ -33,7 +39,7 @@ TEST(CtestResourcesTest, DeviceIdHasOnlyCtestCharacters) {
 TEST(CtestResourcesTest, SlotsOfAllDevicesCoverCap) {
   const auto spec = MakeCtestSpec(
       Devices({{"GPU-a", v1::Device::READY}, {"GPU-b", v1::Device::STOPPED}, {"GPU-c", v1::Device::READY}}),
-      3);
+      PoolOf(3));
   ASSERT_TRUE(spec.ok()) << spec.status();
   const auto json = nlohmann::json::parse(*spec);
   EXPECT_EQ(json["version"]["major"], 1);
@@ -44,7 +50,26 @@ TEST(CtestResourcesTest, SlotsOfAllDevicesCoverCap) {
   EXPECT_EQ(gpus[0]["slots"], 2);
   EXPECT_EQ(gpus[1]["slots"], 2);
   EXPECT_TRUE(
-      absl::IsFailedPrecondition(MakeCtestSpec(Devices({{"GPU-b", v1::Device::STOPPED}}), 2).status()));
+      absl::IsFailedPrecondition(MakeCtestSpec(Devices({{"GPU-b", v1::Device::STOPPED}}), PoolOf(2)).status()));
+}
+
+// CTest would start a test for which the pool never has the units on one device.
+TEST(CtestResourcesTest, DeviceHasNoMoreSlotsThanItsCap) {
+  const auto devices =
+      Devices({{"GPU-a", v1::Device::READY}, {"GPU-b", v1::Device::READY}, {"GPU-c", v1::Device::READY}});
+  v1::Pool pool = PoolOf(9);
+  pool.set_device_cap(2);
+  v1::DeviceCap* cap = pool.add_device_caps();
+  cap->set_uuid("GPU-b");
+  cap->set_cap(0);
+  cap = pool.add_device_caps();
+  cap->set_uuid("GPU-c");
+  cap->set_cap(7);
+  const auto gpus = nlohmann::json::parse(*MakeCtestSpec(devices, pool))["local"][0]["gpus"];
+  ASSERT_EQ(gpus.size(), 2u);
+  EXPECT_EQ(gpus[0]["slots"], 2);
+  EXPECT_EQ(gpus[1]["id"], "gpu_c");
+  EXPECT_EQ(gpus[1]["slots"], 5) << "half of the cap, rounded up";
 }
 
 TEST(CtestResourcesTest, SlotsAreSummedOverGroups) {

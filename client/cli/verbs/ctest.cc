@@ -41,7 +41,7 @@ ExitStatus WriteSpec(const Globals& globals, const SpecOptions& options) {
     BERTH_RETURN_IF_ERROR(RetainVisible(&devices));
     for (const v1::Pool& pool : pools.pools()) {
       if (pool.name() != options.pool) continue;
-      BERTH_ASSIGN_OR_RETURN(const std::string spec, MakeCtestSpec(devices, pool.cap()));
+      BERTH_ASSIGN_OR_RETURN(const std::string spec, MakeCtestSpec(devices, pool));
       if (!options.output.empty()) return WriteWholeFile(options.output, spec, 0666);
       Print(spec);
       return absl::OkStatus();
