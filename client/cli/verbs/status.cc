@@ -62,8 +62,8 @@ std::string LedgerFault(const v1::Node& node) {
 
 // Reports a stop that waits for the last lease; empty without one.
 std::string Stopping(const v1::Node& node) {
-  return node.stopping() ? "\nAn operator is stopping the daemon: it grants no permits, and stops once no lease is out\n"
-                         : "";
+  if (!node.stopping()) return "";
+  return "\nAn operator is stopping the daemon: it grants no permits, and stops once no lease is out\n";
 }
 
 void AddReach(absl::string_view records, const v1::RecordReach& reach, std::string* text) {

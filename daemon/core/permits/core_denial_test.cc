@@ -185,6 +185,22 @@ TEST(CoreDenialTest, RefusalNamesReservedUnits) {
       << status;
 }
 
+TEST(CoreDenialTest, NestedRefusalNamesWayOut) {
+  CoreHarness h;
+  Peer a = h.Open();
+  AcquireRequest run = Wide(1, "run");
+  run.adoptable = true;
+  h.MustAcquire(a, run);
+  const auto said = [&](CallId call) { return std::string(h.StatusOf(call).message()); };
+  const std::string nested = said(h.Acquire(a, Wide(2, "inner")));
+  EXPECT_TRUE(absl::EndsWith(nested, "holds 1: request no more than it holds, or --independent for a permit beside it"))
+      << nested;
+  const std::string own = said(h.Acquire(a, Wide(2, "run")));
+  EXPECT_TRUE(absl::EndsWith(own, "holds 1: request no more than it holds, or release it first")) << own;
+  const std::string gang = said(h.AcquireGang(a, GangOf(2, {})));
+  EXPECT_TRUE(absl::EndsWith(gang, "release it first, or add --independent inside `berth run`")) << gang;
+}
+
 TEST(CoreDenialTest, DeviceAtItsCapIsNamed) {
   Config config = CoreHarness::DefaultConfig();
   config.pools[1].device_cap = 1;

@@ -160,9 +160,14 @@ const PermitPool::Permit* PermitPool::FindAdoptable(SessionId session, const Acq
 
 absl::Status PermitPool::CheckNest(const Permit& permit, const AcquireRequest& what) const {
   const PermitView& held = permit.view;
+  // A request of the permit's own holder nests even if it asks for an independent permit.
+  const absl::string_view beside =
+      held.holder_key == what.holder_key ? "release it first" : "--independent for a permit beside it";
   const auto refuse = [&](const absl::AlphaNum& asked, const absl::AlphaNum& has) {
     return Refuse(Reason::kNestedOverHeld,
-                  "permit pool {pool}: asked {asked}, but the enclosing permit {permit} holds {held}",
+                  absl::StrCat("permit pool {pool}: asked {asked}, but the enclosing permit {permit} holds {held}: "
+                               "request no more than it holds, or ",
+                               beside),
                   {{"pool", config_.name},
                    {"asked", std::string(asked.Piece())},
                    {"held", std::string(has.Piece())},
