@@ -11,7 +11,9 @@ namespace berth {
 // that /proc does not show. The answer may be out of date when it arrives.
 char ReadState(int32_t pid);
 
-// Returns whether the process is stopped by a signal or a debugger. False for a process that /proc does not show.
+// Returns whether the process is stopped by a signal or a debugger, as /proc shows its main thread, or another thread if
+// the main thread has ended. False for a process that /proc does not show. The answer may be out of date when it
+// arrives.
 bool IsStopped(int32_t pid);
 
 }  // namespace berth

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/os/testing/lone_thread.h"
 #include "gtest/gtest.h"
 
 namespace berth {
@@ -29,6 +30,17 @@ TEST(ProcessStateTest, StateFollowsSignals) {
   ASSERT_EQ(::kill(child, SIGKILL), 0);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_FALSE(IsStopped(child));
+}
+
+TEST(ProcessStateTest, OtherThreadShowsStateWithoutMainThread) {
+  const pid_t child = StartLoneThread();
+  EXPECT_FALSE(IsStopped(child));
+  ASSERT_EQ(::kill(child, SIGSTOP), 0);
+  siginfo_t info = {};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED), 0);
+  EXPECT_TRUE(IsStopped(child));
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST(ProcessStateTest, NoProcessIsNotStopped) {

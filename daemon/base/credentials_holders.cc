@@ -18,6 +18,7 @@
 #include "common/os/memfd.h"
 #include "common/os/os_error.h"
 #include "common/os/process.h"
+#include "common/os/threads.h"
 #include "common/status_macros.h"
 
 namespace berth {
@@ -85,21 +86,38 @@ absl::StatusOr<uint64_t> MountOfMemfds() {
   return absl::UnimplementedError("/proc/self/fdinfo shows no inodes: Berth needs Linux 5.14 or later");
 }
 
-// Adds to `found` those of `inodes` that the process behind the directory has open.
-absl::Status ReadOpenInodes(int process, uint64_t mount, const absl::flat_hash_set<uint64_t>& inodes,
-                            absl::flat_hash_set<uint64_t>* found) {
-  BERTH_ASSIGN_OR_RETURN(UniqueFd fd, OpenOf(process, "fdinfo", O_DIRECTORY));
-  if (!fd) return absl::OkStatus();
+// Adds to `found` those of `inodes` that the process or thread whose fds `name` shows has open. Returns whether it has
+// any fd.
+absl::StatusOr<bool> ReadOpenInodes(int process, const char* name, uint64_t mount,
+                                    const absl::flat_hash_set<uint64_t>& inodes, absl::flat_hash_set<uint64_t>* found) {
+  BERTH_ASSIGN_OR_RETURN(UniqueFd fd, OpenOf(process, name, O_DIRECTORY));
+  if (!fd) return false;
   const Dir dir(::fdopendir(fd.get()));
   if (dir == nullptr) return OsError("fdopendir", errno);
   const int directory = fd.release();
+  bool any = false;
   while (true) {
     BERTH_ASSIGN_OR_RETURN(const dirent* const entry, NextOf(dir.get()));
-    if (entry == nullptr) return absl::OkStatus();
+    if (entry == nullptr) return any;
     if (entry->d_name[0] == '.') continue;
+    any = true;
     BERTH_ASSIGN_OR_RETURN(const std::optional<FileId> id, ReadFileId(directory, entry->d_name));
     if (id.has_value() && id->mount == mount && inodes.contains(id->inode)) found->insert(id->inode);
   }
+}
+
+// Adds to `found` those of `inodes` that the process behind the directory has open.
+absl::Status ReadOpenInodes(int process, int32_t pid, uint64_t mount, const absl::flat_hash_set<uint64_t>& inodes,
+                            absl::flat_hash_set<uint64_t>* found) {
+  BERTH_ASSIGN_OR_RETURN(const bool any, ReadOpenInodes(process, "fdinfo", mount, inodes, found));
+  if (any) return absl::OkStatus();
+  // A main thread that has ended shows none of the fds that the other threads have open.
+  BERTH_ASSIGN_OR_RETURN(const std::vector<int32_t> threads, OtherThreadsOf(pid));
+  for (const int32_t thread : threads) {
+    const std::string fds = absl::StrCat("task/", thread, "/fdinfo");
+    BERTH_RETURN_IF_ERROR(ReadOpenInodes(process, fds.c_str(), mount, inodes, found).status());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -119,7 +137,7 @@ absl::StatusOr<std::map<uint64_t, std::vector<CredentialsHolder>>> FindCredentia
     BERTH_ASSIGN_OR_RETURN(const UniqueFd process, OpenOf(::dirfd(proc.get()), entry->d_name, O_DIRECTORY));
     if (!process) continue;
     absl::flat_hash_set<uint64_t> found;
-    BERTH_RETURN_IF_ERROR(ReadOpenInodes(process.get(), mount, inodes, &found));
+    BERTH_RETURN_IF_ERROR(ReadOpenInodes(process.get(), pid, mount, inodes, &found));
     for (const uint64_t inode : found) {
       UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
       if (!pidfd && errno == ESRCH) break;

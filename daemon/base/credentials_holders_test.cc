@@ -12,6 +12,7 @@
 
 #include "common/os/fd_passing.h"
 #include "common/os/process.h"
+#include "common/os/testing/lone_thread.h"
 #include "common/wire/session_credentials.h"
 #include "gtest/gtest.h"
 
@@ -70,6 +71,14 @@ TEST_F(CredentialsHoldersTest, FindsProcessesThatInheritedCredentials) {
   EXPECT_EQ(Find().size(), 2u);
   End(child);
   EXPECT_EQ(Find(), std::vector<int32_t>{other});
+}
+
+TEST_F(CredentialsHoldersTest, FindsProcessWhoseMainThreadHasEnded) {
+  const pid_t child = StartLoneThread();
+  children_.push_back(child);
+  EXPECT_EQ(Find(), std::vector<int32_t>{child});
+  End(child);
+  EXPECT_EQ(Find(), std::vector<int32_t>());
 }
 
 TEST_F(CredentialsHoldersTest, SearchWithoutFdsFailsInsteadOfMissingHolders) {

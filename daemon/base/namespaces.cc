@@ -17,6 +17,7 @@
 #include "common/os/os_error.h"
 #include "common/os/proc_file.h"
 #include "common/os/process.h"
+#include "common/os/threads.h"
 #include "common/os/unique_fd.h"
 #include "common/status_macros.h"
 
@@ -75,18 +76,36 @@ absl::StatusOr<std::vector<int32_t>> NumbersOf(int pidfd) {
   return numbers;
 }
 
+// Opens the namespace of a process whose main thread has ended, by another thread: all threads of a process share their
+// user and PID namespaces. Errors: as OpenNamespace().
+absl::StatusOr<UniqueFd> OpenNamespaceOfThread(int pidfd, int32_t pid, const Kind& kind) {
+  BERTH_ASSIGN_OR_RETURN(const std::vector<int32_t> threads, OtherThreadsOf(pid));
+  UniqueFd ns;
+  int error = ENOENT;
+  for (size_t i = 0; i < threads.size() && !ns; ++i) {
+    const std::string path = absl::StrCat("/proc/", pid, "/task/", threads[i], "/ns/", kind.name);
+    ns.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // A thread that ends meanwhile has none.
+    if (!ns && errno != ENOENT && errno != ESRCH) error = errno;
+  }
+  if (IsGone(pidfd) || (!ns && error == ENOENT)) return absl::NotFoundError("the process has ended");
+  if (!ns) return OsError(absl::StrCat("open /proc/PID/task/TID/ns/", kind.name), error);
+  return ns;
+}
+
 // Errors: kNotFound if the process has ended, kPermissionDenied, kResourceExhausted for want of fds or memory,
 // kUnimplemented if the kernel lacks the request and the process has no pid here.
 absl::StatusOr<UniqueFd> OpenNamespace(int pidfd, int32_t pid, const Kind& kind) {
   UniqueFd ns(::ioctl(pidfd, kind.request, 0));
   if (ns) return ns;
   const bool unknown = errno == ENOTTY || errno == EINVAL || errno == EOPNOTSUPP;
-  if (!unknown && errno == ESRCH) return absl::NotFoundError("the process has ended");
-  if (!unknown) return OsError("ioctl(pidfd, namespace)", errno);
-  if (pid <= 0) return absl::UnimplementedError("Linux shows the namespaces of such a process only from 6.11");
-  ns.reset(::open(absl::StrCat("/proc/", pid, "/ns/", kind.name).c_str(), O_RDONLY | O_CLOEXEC));
-  const int error = errno;
-  if (IsGone(pidfd)) return absl::NotFoundError("the process has ended");
+  if (!unknown && errno != ESRCH) return OsError("ioctl(pidfd, namespace)", errno);
+  if (unknown && pid <= 0)
+    return absl::UnimplementedError("Linux shows the namespaces of such a process only from 6.11");
+  if (unknown) ns.reset(::open(absl::StrCat("/proc/", pid, "/ns/", kind.name).c_str(), O_RDONLY | O_CLOEXEC));
+  const int error = unknown ? errno : ESRCH;
+  if (IsGone(pidfd) || pid <= 0) return absl::NotFoundError("the process has ended");
+  if (!ns && (error == ESRCH || error == ENOENT)) return OpenNamespaceOfThread(pidfd, pid, kind);
   if (!ns) return OsError(absl::StrCat("open /proc/PID/ns/", kind.name), error);
   return ns;
 }

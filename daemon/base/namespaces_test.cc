@@ -23,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/os/process.h"
 #include "common/os/testing/free_fds.h"
+#include "common/os/testing/lone_thread.h"
 #include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
 
@@ -370,6 +371,21 @@ TEST(NamespacesTest, EndedProcessHasNeitherUserNorContainer) {
     EXPECT_TRUE(absl::IsNotFound(UserBehind(pidfd.get(), number, 0).status())) << number;
     EXPECT_EQ(*RootMadeContainerOf(pidfd.get(), number), "") << number;
   }
+}
+
+TEST(NamespacesTest, ProcessWithoutMainThreadHasUserAndContainer) {
+  const pid_t child = StartLoneThread();
+  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  EXPECT_EQ(*ContainerOf(pidfd.get(), child), "");
+  EXPECT_EQ(*UserBehind(pidfd.get(), child, ::geteuid()), ::geteuid());
+  EXPECT_EQ(*RootMadeContainerOf(pidfd.get(), child), "");
+  {
+    const EarlierKernel earlier;
+    EXPECT_EQ(*UserBehind(pidfd.get(), child, ::geteuid()), ::geteuid());
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(absl::IsNotFound(UserBehind(pidfd.get(), child, ::geteuid()).status()));
 }
 
 TEST(NamespacesTest, OwnProcessHasNoContainer) {
