@@ -143,6 +143,7 @@ class SignalsTest : public ::testing::Test {
     if (cell[4] == kExec) words.push_back("--exec");
     if (cell[4] == kCgroup) words.push_back("--cgroup");
     words.push_back("--");
+    if (nested_) words.insert(words.end(), {ProgramPath("client/cli/berth"), "run", "--"});
     const Words command = CommandOf(cell);
     words.insert(words.end(), command.begin(), command.end());
     return words;
@@ -309,6 +310,8 @@ class SignalsTest : public ::testing::Test {
   const std::string lock_;
   // Whether the command makes a process group of its own, as timeout(1) does. A group's leader cannot.
   bool own_group_ = false;
+  // Whether a second wrapper starts the command.
+  bool nested_ = false;
   std::optional<Actor> holder_;
 };
 
@@ -355,7 +358,8 @@ TEST_F(SignalsTest, GroupSignalsReachCommandOfOwnGroup) {
     if (cell[4] == kCommand || (Soaks() && (cell[4] == kTree || cell[4] == kCtestRun))) cells.push_back(cell);
   }
   for (size_t i = 0; i < cells.size(); i += GateOrSoak(3, 1)) {
-    SCOPED_TRACE(NameOf(cells[i]));
+    nested_ = i % 2 == 1;
+    SCOPED_TRACE(absl::StrCat(NameOf(cells[i]), nested_ ? " nested" : ""));
     EXPECT_EQ(absl::StrJoin(Run(cells[i], /*bare=*/false), "; "), absl::StrJoin(Run(cells[i], /*bare=*/true), "; "));
   }
 }

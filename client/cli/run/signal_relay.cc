@@ -7,8 +7,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/os/os_error.h"
 
 namespace berth::cli {
@@ -69,6 +77,29 @@ sigset_t Unblocked(const SignalSettings& settings) {
     if (::sigismember(&settings.blocked, signal) == 1) ::sigdelset(&set, signal);
   }
   return set;
+}
+
+// Returns the parent's pid; 0 if /proc does not show it.
+pid_t ParentOf(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // "PID (name) state parent ...", where the name may contain anything.
+  const std::vector<std::string> fields = absl::StrSplit(text.substr(text.rfind(')') + 1), ' ');
+  pid_t parent = 0;
+  return fields.size() > 2 && absl::SimpleAtoi(fields[2], &parent) ? parent : 0;
+}
+
+// Whether the command would lead this process's group without wrappers: this process leads the group, or is the command
+// of such a wrapper.
+bool StandsForLeader() {
+  std::error_code error;
+  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", error);
+  for (pid_t pid = ::getpid(); pid != ::getpgrp();) {
+    pid = ParentOf(pid);
+    if (error || pid == 0) return false;
+    if (std::filesystem::read_symlink(absl::StrCat("/proc/", pid, "/exe"), error) != own) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -296,8 +327,8 @@ void SignalRelay::DropStaleCounts() {
 }
 
 bool SignalRelay::IsApart() const {
-  if (child_ == 0 || take_ != nullptr || ::getpid() != ::getpgrp()) return false;
-  return ::getpgid(child_) != ::getpgrp() && ::getsid(child_) == ::getsid(0);
+  if (child_ == 0 || take_ != nullptr) return false;
+  return ::getpgid(child_) != ::getpgrp() && ::getsid(child_) == ::getsid(0) && StandsForLeader();
 }
 
 void SignalRelay::Take(const signalfd_siginfo& info, bool to_group, bool apart) {

@@ -102,9 +102,9 @@ class SignalRelay {
   // Requires a witness.
   void Classify(const std::vector<signalfd_siginfo>& signals, std::vector<Received>* all)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether this process leads its group and the command has left it, as timeout(1) and interactive shells do. Without
-  // this process the command would lead the group, could not leave it, and would receive the group's signals. False for
-  // a command in a session of its own (setsid), which is out of the job's reach by choice.
+  // Whether this process stands for the leader of its group, and the command has left the group, as timeout(1) and
+  // interactive shells do. Without wrappers the command would lead the group, could not leave it, and would receive the
+  // group's signals. False for a command in a session of its own (setsid), which is out of the job's reach by choice.
   bool IsApart() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `apart`: the signal is for the group, and IsApart().
   void Take(const signalfd_siginfo& info, bool to_group, bool apart) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
