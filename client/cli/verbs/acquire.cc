@@ -96,7 +96,8 @@ absl::StatusOr<StartedHolder> StartHolder(int owner, const std::string& label, c
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) return LocalError("/dev/null", errno);
   std::ifstream file("/proc/self/cmdline");
-  if (!file) return LocalError("`berth acquire` needs a mounted /proc: /proc/self/cmdline", errno);
+  if (!file && errno == ENOENT) return LocalError("`berth acquire` needs a mounted /proc: /proc/self/cmdline", errno);
+  if (!file) return LocalError("/proc/self/cmdline", errno);
   const std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::vector<std::string> words = absl::StrSplit(line, '\0');
   words.pop_back();
