@@ -138,7 +138,7 @@ absl::Status Permits::CheckNotHeld(const Gang& gang) const {
 absl::Status Permits::AlreadyHeld(const PermitView& permit) {
   return Refuse(
       Reason::kAlreadyHeld,
-      "permit pool {pool}: the requester already holds permit {permit} ({held} units), and a request for several "
+      "permit pool {pool}: the requester already holds permit {permit} (units: {held}), and a request for several "
       "permits would wait while it holds that: release it first, or add --independent inside `berth run`",
       {{"pool", permit.pool}, {"permit", permit.id.value()}, {"held", permit.units}});
 }
