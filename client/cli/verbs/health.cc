@@ -46,9 +46,12 @@ absl::Status Look(const Globals& globals, const Inspector& inspector) {
   if (!globals.json) Print(FormatPressure(node.pressure()));
   if (!node.ledger_fault().empty()) return absl::FailedPreconditionError(node.ledger_fault());
   if (sick == 0) return absl::OkStatus();
+  const bool dropped = std::any_of(devices.devices().begin(), devices.devices().end(),
+                                   [](const v1::Device& device) { return device.state() == v1::Device::DROPPED; });
   return absl::FailedPreconditionError(
       absl::StrCat(sick, " of ", devices.devices_size(), " devices do not serve: `berth devices` shows why, and ",
-                   "`berth device enable` tests a stopped device again"));
+                   "`berth device enable` tests a stopped device again",
+                   dropped ? "; the daemon's next start returns a dropped device" : ""));
 }
 
 }  // namespace

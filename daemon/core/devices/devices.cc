@@ -156,7 +156,7 @@ absl::StatusOr<DeviceView> Devices::ResetDevice(StepContext& step, uint32_t devi
 
 absl::StatusOr<DeviceView> Devices::DropDevice(StepContext& step, uint32_t device) {
   BERTH_ASSIGN_OR_RETURN(Device* const found, FindForOperator(device));
-  const std::string why = "dropped by an operator";
+  const std::string why = "dropped by an operator; the daemon's next start returns it";
   for (const WorkerKind worker_kind : kWorkerKinds) found->worker(worker_kind).last_failure = why;
   SendCommand(step, *found, WorkerKind::kMain, WorkerCommand::kDrop, why);
   UpdateIslands();

@@ -98,6 +98,18 @@ TEST_F(ConfirmationTest, CommandsWithoutTerminalRefuseAndChangeNothing) {
   daemon_.ExpectAccountsBack();
 }
 
+TEST_F(ConfirmationTest, RefusalForDroppedDeviceNamesItsReturn) {
+  EXPECT_EQ(berth_.Run({"device", "drop", "0", "--yes"}), 0);
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"device", "enable", "0"}, {"device", "drain", "0"}, {"device", "drop", "0", "--yes"}, {"health"}}) {
+    SCOPED_TRACE(absl::StrJoin(words, " "));
+    Subprocess refused = berth_.Start(words, {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
+    const std::string said = refused.ReadAll();
+    EXPECT_EQ(refused.Wait(), 1) << said;
+    EXPECT_TRUE(absl::StrContains(said, "the daemon's next start returns")) << said;
+  }
+}
+
 TEST_F(ConfirmationTest, NoOtherCommandAsks) {
   std::set<std::string> all, asking;
   AddCommands({}, &all, &asking);
