@@ -565,8 +565,8 @@ TEST_F(CommandTest, InvalidCommandLineIsReportedAndChangesNothing) {
   refuse({"status", "extra"}, 64, "extra");
   refuse({"permits", "set", "gpu-tests", "0"}, 64, "\"0\" is not a number from 1");
   refuse({"permits", "set", "gpu-tests", "--weight", "no-one=3"}, 64, "\"no-one\" is not a uid or the name of a user");
-  refuse({"permits", "set", "gpu-tests", "--weight", "0=1001"}, 1, "1 to 1000");
-  refuse({"permits", "set", "gpu-tests", "--hold-limit", "999ms"}, 1, "the least is 1s");
+  refuse({"permits", "set", "gpu-tests", "--weight", "0=1001"}, 64, "1 to 1000");
+  refuse({"permits", "set", "gpu-tests", "--hold-limit", "999ms"}, 64, "of at least 1s");
   refuse({"permits", "set", "gpu-tests", "--ageing", "soon"}, 64, "\"soon\" is not a time");
   refuse({"permits", "revoke", "mine"}, 64, "\"mine\" is not an id");
   refuse({"permits", "revoke", "99999"}, 1, "no permit 99999");
