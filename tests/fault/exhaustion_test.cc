@@ -1,19 +1,25 @@
 // Clients exhaust every resource that they can: file descriptors, the broker's memory. The daemon still serves
 // operators, and leases stay.
 
+#include <sys/socket.h>
+
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <berth/error.h>
 #include <berth/session.h>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/device.grpc.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/status_macros.h"
+#include "common/wire/attach_wire.h"
 #include "common/wire/session_credentials.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
@@ -98,6 +104,35 @@ TEST(FdExhaustionTest, OperatorsAreServedDespiteExhaustedClientFds) {
   daemon.ExpectAccountsBack();
   Actor later(daemon);
   EXPECT_TRUE(Ok(later.Ask("acquire p")));
+}
+
+// Opens a session, and hangs up without receiving its credentials. Returns the open socket, or the refusal.
+absl::StatusOr<AttachSocket> LeaveCredentialsInFlight(const TestDaemon& daemon) {
+  AttachSocket socket = AttachSocket::Connect(daemon.folder());
+  BERTH_RETURN_IF_ERROR(socket.Send(attach::Hello{}));
+  attach::Kind kind{};
+  if (::recv(socket.fd(), &kind, sizeof(kind), MSG_PEEK) != sizeof(kind)) return absl::InternalError("hung up");
+  if (kind == attach::Kind::kRefused) return socket.Receive<attach::Welcome>().status();
+  ::shutdown(socket.fd(), SHUT_WR);
+  return socket;
+}
+
+TEST(FdExhaustionTest, UnreceivedFdsStopOnlyTheirUser) {
+  TestDaemon daemon({.fd_limit = 400});
+  std::vector<AttachSocket> silent;
+  absl::Status refused;
+  // The kernel would refuse every fd that the daemon sends once more than 400 are in flight.
+  while (refused.ok() && silent.size() < 500) {
+    absl::StatusOr<AttachSocket> socket = LeaveCredentialsInFlight(daemon);
+    refused = socket.status();
+    if (socket.ok()) silent.push_back(*std::move(socket));
+  }
+  EXPECT_TRUE(Refused(refused, Reason::kLimit)) << refused;
+  AnswerTimes times;
+  EXPECT_TRUE(Ok(ComeAsOperator(daemon, &times)));
+  silent.clear();
+  EXPECT_TRUE(Eventually([&] { return Actor(daemon, {.open = false}).Ask("open").ok(); }));
+  daemon.ExpectAccountsBack();
 }
 
 TEST(FdExhaustionTest, StreamWithoutPageGetsItWhenFdsAreFree) {

@@ -65,6 +65,7 @@ AttachServer::ConnectionPtr AttachServer::Readopt(UniqueFd socket, const core::T
                       .role = of_operator ? Peer::Role::kAdmin : Peer::Role::kTenant};
   connection->place = QuotaOf(connection->peer.role).TakeAnyway(core::UserOf(tenant));
   connection->cautious = cautious_;
+  if (!of_operator) in_flight_.Adopt(core::UserOf(tenant), connection->socket.get());
   return connection;
 }
 
@@ -222,6 +223,7 @@ absl::Status AttachServer::SendJoined(const ConnectionPtr& connection, ChannelId
       .channel = channel.value(), .node = facts_.node, .incarnation = facts_.incarnation};
   // A separate open file: clients share neither its offset nor its flags and locks.
   BERTH_ASSIGN_OR_RETURN(const UniqueFd page, ReopenReadOnly(page_.get()));
+  BERTH_RETURN_IF_ERROR(CountFd(*connection));
   const int fd = page.get();
   return SendStruct(connection->socket.get(), joined, {&fd, 1});
 }

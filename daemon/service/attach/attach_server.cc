@@ -89,6 +89,8 @@ AttachServer::AttachServer(EventLoop* loop, Broker* broker, SupervisorFdStore* f
       page_(std::move(page)),
       quota_("fds of attach.sock connections", limits.fds_per_uid, limits.fds),
       operator_quota_("fds of admin-attach.sock connections", kOperatorSessionFds),
+      // The kernel counts all fds in flight of this user, also from other programs, against this process's limit.
+      in_flight_(static_cast<uint32_t>(FdNumbers() / 2)),
       gate_(limits.accepts),
       fresh_(kMaxFresh),
       fresh_operators_(kOperatorSessionFds) {}
@@ -97,6 +99,7 @@ AttachServer::~AttachServer() {
   notifier_stop_.request_stop();
   if (notifier_.joinable()) notifier_.join();
   if (holders_ != nullptr) holders_->Stop();
+  CloseAll();
   for (const auto* const fresh : {&fresh_, &fresh_operators_}) {
     fresh->ForEach([this](const ConnectionPtr& connection) { loop_.Unwatch(connection->watch); });
   }
@@ -115,15 +118,6 @@ absl::Status AttachServer::Listen(UniqueFd listener, bool of_operators) {
   std::swap(socket, listeners_[role]);
   if (socket != nullptr) socket->AcceptSome();
   return absl::OkStatus();
-}
-
-AttachServer::ConnectionPtr AttachServer::MakeConnection(UniqueFd socket) {
-  ConnectionPtr connection(new Connection, [this](Connection* over) {
-    loop_.Close(std::move(over->socket));
-    delete over;
-  });
-  connection->socket = std::move(socket);
-  return connection;
 }
 
 absl::Status AttachServer::Admit(Connection* connection) {
@@ -339,6 +333,7 @@ absl::Status AttachServer::SendSessionCredentials(const ConnectionPtr& connectio
   BERTH_ASSIGN_OR_RETURN(const uint64_t inode, InodeOf(session_credentials.get()));
   broker_.Step(
       [&](core::Core& core, absl::Time now, core::Effects*) { core.RecordSessionCredentials(now, session, inode); });
+  BERTH_RETURN_IF_ERROR(CountFd(*connection));
   const int fd = session_credentials.get();
   return SendStruct(connection->socket.get(), attach::Welcome{}, {&fd, 1});
 }
@@ -510,10 +505,13 @@ void AttachServer::Deliver(ChannelId channel, const attach::Delivery& delivery, 
     if (it == channels_.end()) return;
     connection = it->second;
   }
-  const absl::Status sent = SendStruct(connection->socket.get(), delivery,
-                                       fd >= 0 ? std::span<const int>(&fd, 1) : std::span<const int>());
+  const absl::Status counted = fd >= 0 ? CountFd(*connection) : absl::OkStatus();
+  if (!counted.ok()) LogRefused("fd", connection->peer, counted);
   // A correct client's window prevents a full channel: one that accepts no more is ended, and the loop sees the end.
-  if (!sent.ok()) ::shutdown(connection->socket.get(), SHUT_RDWR);
+  if (!counted.ok() || !SendStruct(connection->socket.get(), delivery,
+                                   fd >= 0 ? std::span<const int>(&fd, 1) : std::span<const int>()).ok()) {
+    ::shutdown(connection->socket.get(), SHUT_RDWR);
+  }
 }
 
 void AttachServer::HangUp(ChannelId channel) {

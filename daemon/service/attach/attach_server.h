@@ -33,6 +33,7 @@
 #include "daemon/core/types/permit_types.h"
 #include "daemon/core/types/restored_state.h"
 #include "daemon/service/attach/attach_limits.h"
+#include "daemon/service/attach/fds_in_flight.h"
 #include "daemon/service/attach/holder_watch.h"
 #include "daemon/service/attach/listening_socket.h"
 #include "daemon/service/attach/side_calls.h"
@@ -161,6 +162,14 @@ class AttachServer {
   };
 
   ConnectionPtr MakeConnection(UniqueFd socket);
+  // Counts an fd that is about to be sent to the peer. Errors: LIMIT.
+  absl::Status CountFd(const Connection& connection);
+  // Closes a connection once its peer has received each fd.
+  void Close(std::unique_ptr<Connection> connection) ABSL_LOCKS_EXCLUDED(closing_mu_);
+  // Handles that the peer of a connection in `closing_` has received a message, or has ended.
+  void OnReceived(int socket) ABSL_LOCKS_EXCLUDED(closing_mu_);
+  // Connections that end from now on are closed at once, and those in `closing_` with this server.
+  void CloseAll() ABSL_LOCKS_EXCLUDED(closing_mu_);
   void Accept(UniqueFd socket, Peer::Role role);
   // Refuses a peer above the rate limit.
   absl::Status Admit(Connection* connection);
@@ -248,6 +257,11 @@ class AttachServer {
   // Internally synchronised.
   UidQuota quota_;
   UidQuota operator_quota_;
+  FdsInFlight in_flight_;
+  Mutex closing_mu_;
+  bool ending_ ABSL_GUARDED_BY(closing_mu_) = false;
+  // Connections that have ended while their peers had not received each fd, by socket.
+  std::map<int, std::unique_ptr<Connection>> closing_ ABSL_GUARDED_BY(closing_mu_);
   AcceptGate gate_;
   RefusalLog log_;
   std::map<Peer::Role, std::unique_ptr<ListeningSocket>> listeners_;
