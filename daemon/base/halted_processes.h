@@ -1,6 +1,6 @@
 // HaltedProcesses: one look at processes, some of which do not run: stopped by a signal or a debugger, or frozen with
-// their cgroup. /proc shows a frozen process as one that sleeps, so the look reads the states of the cgroups. Where this
-// process cannot see a cgroup, the look reads in which function of the kernel the process waits.
+// their cgroup. /proc shows a frozen process as one that sleeps, so the look reads the states of the cgroups. Where
+// this process cannot see a cgroup, the look reads in which function of the kernel the process waits.
 //
 //   HaltedProcesses look;
 //   if (look.Has(pid)) ...
@@ -44,8 +44,8 @@ bool ReportsFrozen(absl::string_view text);
 class HaltedProcesses {
  public:
   HaltedProcesses();
-  // Returns whether the process is stopped or frozen. False for a process that /proc does not show. The answer may be out
-  // of date when it arrives.
+  // Returns whether the process is stopped or frozen. False for a process that /proc does not show. The answer may be
+  // out of date when it arrives.
   bool Has(int32_t pid);
 
  private:

@@ -342,20 +342,6 @@ TEST_F(PublishFileTest, TakenNameIsRejectedBeforeLeasing) {
   EXPECT_EQ(std::vector<std::string>(absl::StrSplit(log, "  allocate  ")).size(), 2u) << log;
 }
 
-TEST_F(PublishFileTest, InvalidNameIsRejectedBeforeLeasing) {
-  const std::string path = File("w", 'w', 1 << 20);
-  for (const auto& [name, says] : {std::pair(std::string("a\n"), "expected printable UTF-8"),
-                                   std::pair(std::string(129, 'a'), "129 bytes, limit 128")}) {
-    for (const char* const replace : {"--replace=false", "--replace=true"}) {
-      const Ended ended = Publish({name, path, replace});
-      EXPECT_EQ(ended.code, 1);
-      EXPECT_TRUE(absl::StrContains(ended.said, says)) << ended.said;
-    }
-  }
-  const std::string log = berth_.Show({"log"});
-  EXPECT_FALSE(absl::StrContains(log, "  allocate  ")) << log;
-}
-
 TEST_F(PublishFileTest, ReplacedNameGivesOldOrNewBlock) {
   const std::string a = File("a", 'a', 4 << 20), b = File("b", 'b', 4 << 20);
   ASSERT_EQ(Publish({"w", a}).code, 0);

@@ -1,6 +1,7 @@
 // A job whose main thread ends. Another thread prints the pid, then reads lines:
 //
-//   acquire    opens a session of $BERTH_FOLDER, acquires a permit that it holds to the end, and prints "held" or why not
+//   acquire    opens a session of $BERTH_FOLDER, acquires a permit that it holds to the end, and prints "held" or why
+//              not
 //   end        ends with 9
 
 #include <unistd.h>

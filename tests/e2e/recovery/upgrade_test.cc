@@ -86,8 +86,8 @@ class UpgradeFromTest : public ::testing::TestWithParam<const char*> {
     const char* const older = ::getenv("BERTH_TEST_OLD_BERTHD");
     return older == nullptr ? "" : older;
   }
-  // Expects the accounts of the start, with the fds that a daemon of this program has at its start: an older program has
-  // others.
+  // Expects the accounts of the start, with the fds that a daemon of this program has at its start: an older program
+  // has others.
   static void ExpectAccountsBack(TestDaemon& daemon, const TestDaemonOptions& options) {
     Accounts start = daemon.accounts_at_start();
     start.fds = TestDaemon(options).accounts_at_start().fds;
