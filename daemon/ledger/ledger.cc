@@ -136,9 +136,10 @@ bool Ledger::MostlyStale() const { return file_.end() > kStaleBytes + kStaleFact
 absl::Status Ledger::RestoreFile() { return file_.IsAt(path_) ? absl::OkStatus() : Compact(); }
 
 absl::Status Ledger::Compact() {
-  BERTH_RETURN_IF_ERROR(CheckFile());
   return Replace(record_bytes_, [this](Visit visit) {
+    BERTH_RETURN_IF_ERROR(CheckFile());
     for (const auto& [key, place] : places_) visit(key, file_.At(place.offset, place.size));
+    return absl::OkStatus();
   });
 }
 
@@ -147,10 +148,11 @@ absl::Status Ledger::Migrate(const LedgerRecords& records) {
   for (const auto& [key, content] : records) bytes += kRecordHead + content.size();
   return Replace(bytes, [&records](Visit visit) {
     for (const auto& [key, content] : records) visit(key, content);
+    return absl::OkStatus();
   });
 }
 
-absl::Status Ledger::Replace(uint64_t bytes, absl::FunctionRef<void(Visit)> for_each) {
+absl::Status Ledger::Replace(uint64_t bytes, absl::FunctionRef<absl::Status(Visit)> for_each) {
   const std::string path = NewPathOf(path_);
   BERTH_ASSIGN_OR_RETURN(LedgerFile file, LedgerFile::Create(path, identity_));
   Ledger next(path_, identity_, std::move(file));
@@ -162,12 +164,12 @@ absl::Status Ledger::Replace(uint64_t bytes, absl::FunctionRef<void(Visit)> for_
       next.Record(next.file_.Append(batch.bytes()), batch.bytes());
       batch.Clear();
     };
-    for_each([&](const RecordKey& key, absl::string_view content) {
+    status = for_each([&](const RecordKey& key, absl::string_view content) {
       batch.Put(key, content);
       if (batch.bytes().size() >= kFrameBytes) append();
     });
     if (!batch.empty()) append();
-    status = Install(path, next.file_);
+    if (status.ok()) status = Install(path, next.file_);
   }
   if (!status.ok()) {
     ::unlink(path.c_str());

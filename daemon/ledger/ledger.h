@@ -123,9 +123,10 @@ class Ledger {
   // Writes all records into a new file, which replaces the current file atomically. Errors: those of CheckFile(), as
   // the new file would give damaged records new checksums; those of the file system.
   absl::Status Compact();
-  // Writes the records that `for_each` visits, of `bytes` in total, into such a file.
+  // Writes the records that `for_each` visits, of `bytes` in total, into such a file, once it has the capacity. Errors:
+  // also those of `for_each`.
   using Visit = absl::FunctionRef<void(const RecordKey& key, absl::string_view content)>;
-  absl::Status Replace(uint64_t bytes, absl::FunctionRef<void(Visit)> for_each);
+  absl::Status Replace(uint64_t bytes, absl::FunctionRef<absl::Status(Visit)> for_each);
   // Replaces the current file with the file at `path`, which holds all records.
   absl::Status Install(const std::string& path, LedgerFile& next);
 

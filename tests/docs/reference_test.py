@@ -424,6 +424,7 @@ LIMITS_OF = {
                             "kReflections.operators")],
     "fds of connections to `attach.sock`": [("daemon/service/attach/attach_limits.h", "fds_per_uid"),
                                             ("daemon/supervisor/fd_store/fd_reserve.h", "kOperatorSessionFds")],
+    "fds sent to processes and not received": [],
     "connections to `attach.sock` that sent": [("daemon/service/attach/attach_server.cc", "kMaxFresh"),
                                                ("daemon/supervisor/fd_store/fd_reserve.h", "kOperatorSessionFds")],
     "fds of the daemon's processes": [

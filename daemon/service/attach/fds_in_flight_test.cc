@@ -28,7 +28,7 @@ class FdsInFlightTest : public testing::Test {
     return SendMessage(socket, std::as_bytes(std::span("hello")), {&socket, 1});
   }
   // Until the pause after the last sweep is over.
-  void SendOnceThereIsRoom() {
+  void SendOnceAllowed() {
     while (!Send().ok()) ::sched_yield();
   }
   void Receive() { EXPECT_EQ(ReceiveMessage(sockets_.second.get())->fds.size(), 1u); }
@@ -46,7 +46,7 @@ TEST_F(FdsInFlightTest, OnlyReceivedFdsAreNotCounted) {
     EXPECT_TRUE(IsRefusal(refused, Reason::kLimit)) << refused;
     EXPECT_EQ(refused.message(), "fds sent to processes and not received of uid 1000: 2, limit 2");
     Receive();
-    SendOnceThereIsRoom();
+    SendOnceAllowed();
   }
   EXPECT_TRUE(in_flight_.Add(kUser + 1, sockets_.second.get()).ok()) << "another user's share";
 }
