@@ -1,6 +1,7 @@
 #include "daemon/server/broker_process.h"
 
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +31,10 @@ namespace {
 
 // The longest time for the files of logs and modules, all together, to write their pending data.
 constexpr absl::Duration kFlushPatience = absl::Milliseconds(100);
+
+// The pause between two checks of the ledger's file, as a multiple of the time that the last one took.
+constexpr int kPauseOfRestores = 10;
+constexpr absl::Duration kLeastPause = absl::Milliseconds(1);
 
 // Reports the result of Ledger::RestoreFile().
 void LogRestored(const absl::Status& restored) {
@@ -127,6 +132,12 @@ absl::Status BrokerProcess::Start(const Options& options) {
   TakeUpModules(options.state);
   settings_ = std::make_unique<service::SettingsStore>(options.state, broker_.get());
   loop_->Watch(settings_->watch_fd(), EPOLLIN, [this](uint32_t) { settings_->Look(); }).IgnoreError();
+  restore_timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const auto restore = [this](uint32_t) {
+    uint64_t expirations;
+    if (::read(restore_timer_.get(), &expirations, sizeof(expirations)) > 0) RestoreLedgerSoon();
+  };
+  if (!restore_timer_ || !loop_->Watch(restore_timer_.get(), EPOLLIN, restore).ok()) restore_timer_.reset();
   BERTH_RETURN_IF_ERROR(StartServers(options, settings));
   seeker_ = std::make_unique<Errand>("another supervisor", [this] { RetrySupervisor(); });
   reloader_ = std::make_unique<Errand>("reloads", [this] {
@@ -414,7 +425,7 @@ void BrokerProcess::OnNotice(Notice notice) {
     spdlog::critical("cannot listen on a recreated socket: {}; restarting the broker", std::string(listens.message()));
     ::_exit(kExitForWant);
   } else if (std::holds_alternative<FolderChanged>(notice)) {
-    RestoreLedger();
+    RestoreLedgerSoon();
     settings_->Look();
   } else {
     Stop();
@@ -427,6 +438,19 @@ void BrokerProcess::RestoreLedger() {
   if (damage.ok() && !damage->empty()) {
     spdlog::error("the ledger's file was changed by another process: {}; all leases continue in a new file", *damage);
   }
+}
+
+void BrokerProcess::RestoreLedgerSoon() {
+  const absl::Time begin = SteadyNow();
+  if (begin < next_restore_ && restore_timer_) {
+    const absl::Duration left = std::max(next_restore_ - begin, kLeastPause);
+    const itimerspec spec = {.it_interval = {}, .it_value = absl::ToTimespec(left)};
+    ::timerfd_settime(restore_timer_.get(), 0, &spec, nullptr);
+    return;
+  }
+  RestoreLedger();
+  const absl::Time end = SteadyNow();
+  next_restore_ = end + kPauseOfRestores * (end - begin);
 }
 
 void BrokerProcess::Stop() {

@@ -138,6 +138,8 @@ class BrokerProcess final : private EffectSink {
   void Reload();
   // Writes the ledger's file again if it is missing in the folder, or was changed in place.
   void RestoreLedger();
+  // The same, at once or after a pause: on a full disk, each attempt to rewrite the ledger changes the folder.
+  void RestoreLedgerSoon();
   // Ends the process but no lease: the ledger preserves the leases for the next daemon, and the clients wait for it.
   // Calls in progress are cut off, and clients send them again.
   void Stop();
@@ -206,6 +208,8 @@ class BrokerProcess final : private EffectSink {
   std::unique_ptr<LedgerFds> ledger_fds_;
   std::unique_ptr<Ledger> ledger_;
   absl::Status ledger_fault_;
+  UniqueFd restore_timer_;
+  absl::Time next_restore_ = absl::InfinitePast();
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<Broker> broker_;
   std::unique_ptr<BlockManager> block_manager_;

@@ -38,8 +38,8 @@ TEST(CorePlacementTest, PermitNamesDeviceUnlessNestedWithoutDevice) {
   const CallId refused = h.Acquire(a, listed);
   EXPECT_TRUE(h.Refused(refused, Reason::kNestedOverHeld));
   EXPECT_EQ(h.StatusOf(refused).message(),
-            "permit pool wide: asked one of DEVICE-1, but the enclosing permit 1 holds DEVICE-0: request no more than it "
-            "holds, or release it first");
+            "permit pool wide: asked one of DEVICE-1, but the enclosing permit 1 holds DEVICE-0: request no more than "
+            "it holds, or release it first");
   EXPECT_EQ(h.Accounts(), before);
 }
 
