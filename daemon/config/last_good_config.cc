@@ -14,6 +14,7 @@
 #include "common/os/memfd.h"
 #include "common/os/os_error.h"
 #include "common/status_macros.h"
+#include "daemon/base/named_fd.h"
 #include "daemon/base/toml.h"
 #include "spdlog/spdlog.h"
 
@@ -59,6 +60,11 @@ bool HasSettings(const std::string& text) {
   return root.ok() && HasValues(*root);
 }
 
+// Returns the fd that the memory log's path names.
+std::optional<int> OutputOf(const Settings& settings) {
+  return settings.log_file.has_value() ? FindNamedFd(*settings.log_file) : std::nullopt;
+}
+
 }  // namespace
 
 absl::Status AsConfigurationMistake(absl::Status error) {
@@ -72,6 +78,10 @@ LastGoodConfig::LastGoodConfig(Options options, std::vector<DeviceRecord> device
                                HeldFds* held)
     : options_(std::move(options)), devices_(std::move(devices)), fd_store_(*fd_store) {
   TakeStored(held);
+  const auto begin = held->lower_bound(KeyOf(Kind::kInheritedOutput));
+  const auto end = held->upper_bound(KeyOf(Kind::kInheritedOutput, UINT64_MAX));
+  for (auto it = begin; it != end; ++it) outputs_[static_cast<int>(it->first.id)] = std::move(it->second);
+  held->erase(begin, end);
 }
 
 void LastGoodConfig::TakeStored(HeldFds* held) {
@@ -131,6 +141,7 @@ absl::StatusOr<Settings> LastGoodConfig::Read(const std::optional<ConfigMark>& c
   std::vector<std::string> absent;
   BERTH_RETURN_IF_ERROR(CheckDeviceCaps(settings, devices_, &absent));
   for (const std::string& absent_device : absent) spdlog::warn("{}", absent_device);
+  BERTH_RETURN_IF_ERROR(CheckOutput(settings));
   if (!HasSettings(text) && HasSettings(text_)) {
     return absl::InvalidArgumentError(absl::StrCat(
         options_.config, " has no settings, and had some before: it may be incomplete; a restart of the daemon accepts "
@@ -142,6 +153,32 @@ absl::StatusOr<Settings> LastGoodConfig::Read(const std::optional<ConfigMark>& c
   }
   Store(text);
   return settings;
+}
+
+absl::Status LastGoodConfig::CheckOutput(const Settings& settings) const {
+  const std::optional<int> fd = OutputOf(settings);
+  if (!fd.has_value() || *fd == STDOUT_FILENO || *fd == STDERR_FILENO || outputs_.contains(*fd)) {
+    return absl::OkStatus();
+  }
+  const std::string where =
+      absl::StrCat(settings.origins.at("log.file").where, ": log.file: ", *settings.log_file, " is not an output of the "
+                   "daemon: ");
+  if (*fd <= STDERR_FILENO) {
+    return absl::InvalidArgumentError(absl::StrCat(where, "name /dev/stdout, /dev/stderr or a file"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      where, "the daemon takes an fd only at its start, if fd ", *fd, " is open for writing then, and log.file names it; "
+      "start it with ", *fd, ">>FILE, or name a file"));
+}
+
+int LastGoodConfig::TakeUpOutput(const Settings& settings) {
+  const std::optional<int> named = OutputOf(settings);
+  std::erase_if(outputs_, [&](const auto& output) {
+    if (output.first == named) return false;
+    fd_store_.Drop(KeyOf(Kind::kInheritedOutput, static_cast<uint64_t>(output.first)));
+    return true;
+  });
+  return outputs_.empty() ? -1 : outputs_.begin()->second.get();
 }
 
 absl::StatusOr<Settings> LastGoodConfig::ReadToStart() {

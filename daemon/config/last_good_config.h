@@ -10,6 +10,7 @@
 #define DAEMON_CONFIG_LAST_GOOD_CONFIG_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,8 +45,9 @@ class LastGoodConfig {
   // Longest wait of the first broker, which has no such text, and of one attempt of a reload. Longer than kSettleOpen.
   static constexpr absl::Duration kMaxSettleWithoutText = absl::Seconds(5);
 
-  // Takes the text that earlier brokers stored out of `held`. A file that names none of `devices` has a mistake
-  // (CheckDeviceCaps()). `fd_store` outlives this.
+  // Takes the text that earlier brokers stored, and the inherited outputs, out of `held`. A file that names none of
+  // `devices` has a mistake (CheckDeviceCaps()). So has a file whose `log.file` names an fd that is not among these
+  // outputs. `fd_store` outlives this.
   LastGoodConfig(Options options, std::vector<DeviceRecord> devices, SupervisorFdStore* fd_store, HeldFds* held);
 
   // Waits until the file is complete, as far as its times and the kernel's count of its writers show it, for at most
@@ -61,6 +63,9 @@ class LastGoodConfig {
   // Like Read() of the complete file, but uses the stored text of an earlier broker if the file has a mistake or is
   // still being written. Errors: as Read(), if there is no stored text, marked by AsConfigurationMistake().
   absl::StatusOr<Settings> ReadToStart();
+  // Returns the inherited output that `log.file` names, which stays open as long as this; -1 for none. Drops the
+  // others.
+  int TakeUpOutput(const Settings& settings);
   // Returns the settings of the earlier broker, if its file had another text than that of ReadToStart().
   const std::optional<Settings>& earlier() const { return earlier_; }
 
@@ -71,6 +76,7 @@ class LastGoodConfig {
 
  private:
   void TakeStored(HeldFds* held);
+  absl::Status CheckOutput(const Settings& settings) const;
   // Replaces the stored text. If that fails, a later broker uses the earlier text.
   void Store(const std::string& text);
 
@@ -84,6 +90,8 @@ class LastGoodConfig {
   absl::Status mistake_;
   bool being_written_ = false;
   std::optional<Settings> earlier_;
+  // By the numbers that they had when the daemon was started.
+  std::map<int, UniqueFd> outputs_;
 };
 
 }  // namespace berth

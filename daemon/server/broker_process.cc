@@ -341,6 +341,7 @@ void BrokerProcess::LetGo(HeldFd held) {
     case fd_store::Kind::kStoreRecord:
     case fd_store::Kind::kFolderClaim:
     case fd_store::Kind::kLedger:
+    case fd_store::Kind::kInheritedOutput:
       // Already taken over.
       break;
   }

@@ -199,8 +199,8 @@ void BrokerProcess::ReadPressure(v1::Pressure* pressure) const {
 }
 
 absl::Status BrokerProcess::OpenLog(const Settings& settings) {
-  absl::StatusOr<std::unique_ptr<service::AllocationLog>> log =
-      service::AllocationLog::Open(settings.log_file, facts_.incarnation);
+  absl::StatusOr<std::unique_ptr<service::AllocationLog>> log = service::AllocationLog::Open(
+      settings.log_file, facts_.incarnation, last_good_config_->TakeUpOutput(settings));
   if (!log.ok()) {
     // Existing leases continue without the log.
     if (facts_.begun == 0) return AsConfigurationMistake(log.status());

@@ -92,7 +92,8 @@ absl::StatusOr<BrokerRequest> BrokerLink::ReadOne() {
     if (own && request.kind == MessageKind::kPut && message.fds.size() == 1) {
       return PutRequest{request.key, std::move(message.fds[0])};
     }
-    if (own && request.kind == MessageKind::kDrop && message.fds.empty()) return DropRequest{request.key};
+    const bool may_drop = own || request.key.kind == fd_store::Kind::kInheritedOutput;
+    if (may_drop && request.kind == MessageKind::kDrop && message.fds.empty()) return DropRequest{request.key};
   }
   return absl::InternalError("the broker sent a message that breaks the protocol");
 }

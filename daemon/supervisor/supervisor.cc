@@ -12,12 +12,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <berth/ids.h>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/os/fd_passing.h"
@@ -150,7 +154,25 @@ absl::Status Supervisor::Start(UniqueFd page) {
   return StartProcesses();
 }
 
+absl::Status Supervisor::HoldInheritedOutputs() {
+  std::error_code error;
+  std::vector<int> outputs;
+  const std::filesystem::directory_iterator end;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error); entry != end; entry.increment(error)) {
+    int fd = -1;
+    if (!absl::SimpleAtoi(entry->path().filename().string(), &fd) || fd <= STDERR_FILENO) continue;
+    const int mode = ::fcntl(fd, F_GETFL);
+    if ((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 || mode < 0 || (mode & O_PATH) != 0) continue;
+    if ((mode & O_ACCMODE) == O_WRONLY || (mode & O_ACCMODE) == O_RDWR) outputs.push_back(fd);
+  }
+  for (const int fd : outputs) {
+    BERTH_ASSIGN_OR_RETURN(held_[KeyOf(Kind::kInheritedOutput, static_cast<uint64_t>(fd))], DuplicateFd(fd));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Supervisor::StartProcesses() {
+  BERTH_RETURN_IF_ERROR(HoldInheritedOutputs());
   StartWorkers();
   if (WantsMonitor()) StartMonitor();
   return StartBroker();

@@ -127,6 +127,9 @@ class Supervisor {
   Supervisor(const SupervisorOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds);
 
   absl::Status Start(UniqueFd page);
+  // Holds the fds that the daemon's starter left open for writing, for the broker; leaves the fds themselves as they are.
+  // Requires: each of this process's own fds is close-on-exec. Errors: too few fds.
+  absl::Status HoldInheritedOutputs();
   // Starts workers, monitor and broker.
   absl::Status StartProcesses();
   // Serves until a stop is requested or an error occurs, then ends every process.

@@ -6,12 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <map>
-#include <system_error>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "berth/v1/memory.pb.h"
@@ -19,6 +16,7 @@
 #include "common/os/os_error.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
+#include "daemon/base/named_fd.h"
 #include "daemon/broker/needed_thread.h"
 #include "daemon/broker/node_clock.h"
 #include "daemon/service/audit/open_error.h"
@@ -27,36 +25,6 @@
 
 namespace berth::service {
 namespace {
-
-// Maximum symbolic links of a path to an fd: a link of the operator's, /dev/stderr, and the system's own.
-constexpr int kMaxLinks = 8;
-
-// Returns the fd of this process that the path names, in any spelling; nothing for the path of a file.
-std::optional<int> NamedFd(const std::string& path) {
-  // Names of the system, also without /proc.
-  if (path == "/dev/stdout") return STDOUT_FILENO;
-  if (path == "/dev/stderr") return STDERR_FILENO;
-  std::error_code error;
-  const std::filesystem::path fds[] = {std::filesystem::canonical("/proc/self/fd", error),
-                                       std::filesystem::canonical("/proc/thread-self/fd", error)};
-  std::filesystem::path at = path;
-  for (int links = 0; !error && links < kMaxLinks; ++links) {
-    const std::filesystem::path folder = std::filesystem::canonical(at.parent_path(), error);
-    if (error) break;
-    const std::string name = at.filename();
-    if (folder == fds[0] || folder == fds[1]) {
-      int fd = -1;
-      return absl::SimpleAtoi(name, &fd) ? std::optional<int>(fd) : std::nullopt;
-    }
-    // OpenFile() judges the links of other users.
-    struct stat entry;
-    at = folder / name;
-    if (::lstat(at.c_str(), &entry) < 0 || !S_ISLNK(entry.st_mode)) break;
-    if (entry.st_uid != 0 && entry.st_uid != ::geteuid()) break;
-    at = folder / std::filesystem::read_symlink(at, error);
-  }
-  return std::nullopt;
-}
 
 absl::Status CannotOpen(const std::string& path, int error) {
   struct stat entry;
@@ -70,15 +38,16 @@ absl::Status CannotOpen(const std::string& path, int error) {
   return absl::FailedPreconditionError(absl::StrCat("log.file: ", path, way_out));
 }
 
-absl::StatusOr<UniqueFd> OpenFile(const std::string& path) {
-  if (const std::optional<int> fd = NamedFd(path); fd.has_value()) {
+absl::StatusOr<UniqueFd> OpenFile(const std::string& path, int inherited) {
+  if (const std::optional<int> fd = FindNamedFd(path); fd.has_value()) {
     // The broker's other fds are its ledger and its sockets.
-    if (*fd != STDOUT_FILENO && *fd != STDERR_FILENO) {
+    const int output = *fd == STDOUT_FILENO || *fd == STDERR_FILENO ? *fd : inherited;
+    if (output < 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("log.file: ", path, " is not an output of the daemon: only /dev/stdout and /dev/stderr are"));
+          absl::StrCat("log.file: ", path, " is not an output of the daemon: start it with that fd, or name a file"));
     }
     // A socket cannot be opened again.
-    return DuplicateFd(*fd);
+    return DuplicateFd(output);
   }
   // A pipe without a reader is an error; a slow reader must not block the writer.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
@@ -104,26 +73,30 @@ bool IsSameFile(int a, int b) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AllocationLog>> AllocationLog::Open(const std::optional<std::string>& path,
-                                                                   uint64_t incarnation) {
+                                                                   uint64_t incarnation, int inherited) {
   UniqueFd file;
   if (path.has_value()) {
-    BERTH_ASSIGN_OR_RETURN(file, OpenFile(*path));
+    BERTH_ASSIGN_OR_RETURN(file, OpenFile(*path, inherited));
   }
-  return std::unique_ptr<AllocationLog>(new AllocationLog(path, std::move(file), incarnation));
+  return std::unique_ptr<AllocationLog>(new AllocationLog(path, std::move(file), incarnation, inherited));
 }
 
 std::unique_ptr<AllocationLog> AllocationLog::WithoutItsFile(const std::string& path, uint64_t incarnation) {
-  return std::unique_ptr<AllocationLog>(new AllocationLog(path, UniqueFd(), incarnation));
+  return std::unique_ptr<AllocationLog>(new AllocationLog(path, UniqueFd(), incarnation, /*inherited=*/-1));
 }
 
-AllocationLog::AllocationLog(std::optional<std::string> path, UniqueFd file, uint64_t incarnation)
-    : path_(std::move(path)), incarnation_(incarnation), operators_(::geteuid()), file_(std::move(file)) {
+AllocationLog::AllocationLog(std::optional<std::string> path, UniqueFd file, uint64_t incarnation, int inherited)
+    : path_(std::move(path)),
+      inherited_(inherited),
+      incarnation_(incarnation),
+      operators_(::geteuid()),
+      file_(std::move(file)) {
   if (path_.has_value()) writer_ = NeededThread("the log of memory", [this] { Write(); });
 }
 
 absl::Status AllocationLog::Reopen() {
   if (!path_.has_value()) return absl::OkStatus();
-  BERTH_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(*path_));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(*path_, inherited_));
   MutexLock lock(&file_mu_);
   torn_ = torn_ && IsSameFile(file.get(), file_.get());
   file_ = std::move(file);

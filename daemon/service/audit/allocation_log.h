@@ -37,9 +37,10 @@ class AllocationLog {
   static constexpr size_t kWaiting = 4096;
 
   // Appends to `path` if set; the file is created readable for its owner and group. `incarnation` applies to all
-  // records. Errors: the file's, naming it.
+  // records. `inherited` is the fd that a path such as /dev/fd/9 names, which outlives this; -1 for none. The standard
+  // streams are this process's own. Errors: the file's, naming it.
   static absl::StatusOr<std::unique_ptr<AllocationLog>> Open(const std::optional<std::string>& path,
-                                                             uint64_t incarnation);
+                                                             uint64_t incarnation, int inherited = -1);
   // Like Open(), for a file that cannot be opened now: every record counts as unwritten until Reopen().
   static std::unique_ptr<AllocationLog> WithoutItsFile(const std::string& path, uint64_t incarnation);
   AllocationLog(const AllocationLog&) = delete;
@@ -70,7 +71,7 @@ class AllocationLog {
   core::RingReach reach() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  AllocationLog(std::optional<std::string> path, UniqueFd file, uint64_t incarnation);
+  AllocationLog(std::optional<std::string> path, UniqueFd file, uint64_t incarnation, int inherited);
   core::RingKey ShareOf(const core::LogRecord& record) const;
   // Evicts an eighth of the held records.
   void FreeCapacityLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -79,6 +80,7 @@ class AllocationLog {
   bool WriteLine(const core::LogRecord& record) ABSL_LOCKS_EXCLUDED(file_mu_);
 
   const std::optional<std::string> path_;
+  const int inherited_;
   const uint64_t incarnation_;
   // The daemon's uid; its records count in the operators' share.
   const uint32_t operators_;
