@@ -160,15 +160,13 @@ absl::Status LastGoodConfig::CheckOutput(const Settings& settings) const {
   if (!fd.has_value() || *fd == STDOUT_FILENO || *fd == STDERR_FILENO || outputs_.contains(*fd)) {
     return absl::OkStatus();
   }
-  const std::string where =
-      absl::StrCat(settings.origins.at("log.file").where, ": log.file: ", *settings.log_file, " is not an output of the "
-                   "daemon: ");
-  if (*fd <= STDERR_FILENO) {
-    return absl::InvalidArgumentError(absl::StrCat(where, "name /dev/stdout, /dev/stderr or a file"));
+  std::string way_out = "name /dev/stdout, /dev/stderr or a file";
+  if (*fd > STDERR_FILENO) {
+    way_out = absl::StrCat("the daemon takes an fd only at its start, if fd ", *fd, " is open for writing then, and "
+                           "log.file names it; start it with ", *fd, ">>FILE, or name a file");
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      where, "the daemon takes an fd only at its start, if fd ", *fd, " is open for writing then, and log.file names it; "
-      "start it with ", *fd, ">>FILE, or name a file"));
+  return absl::InvalidArgumentError(absl::StrCat(settings.origins.at("log.file").where, ": log.file: ",
+                                                 *settings.log_file, " is not an output of the daemon: ", way_out));
 }
 
 int LastGoodConfig::TakeUpOutput(const Settings& settings) {

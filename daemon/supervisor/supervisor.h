@@ -127,8 +127,8 @@ class Supervisor {
   Supervisor(const SupervisorOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds);
 
   absl::Status Start(UniqueFd page);
-  // Holds the fds that the daemon's starter left open for writing, for the broker; leaves the fds themselves as they are.
-  // Requires: each of this process's own fds is close-on-exec. Errors: too few fds.
+  // Holds duplicates of the fds that the daemon's starter left open for writing, for the broker. Requires: each of this
+  // process's own fds is close-on-exec. Errors: kResourceExhausted for want of fds.
   absl::Status HoldInheritedOutputs();
   // Starts workers, monitor and broker.
   absl::Status StartProcesses();

@@ -198,9 +198,11 @@ TEST(AllocationLogTest, EverySpellingOfStandardStreamIsTheOpenFd) {
     if (!status.ok()) refused.push_back(status.ToString());
   }
   const absl::Status other = AllocationLog::Open("/dev/./fd/0", kIncarnation).status();
+  const absl::Status inherited = AllocationLog::Open("/dev/fd/9", kIncarnation, ends[1]).status();
   ::dup2(before, STDERR_FILENO);
   EXPECT_TRUE(refused.empty()) << refused[0];
   EXPECT_TRUE(absl::IsInvalidArgument(other)) << other;
+  EXPECT_TRUE(inherited.ok()) << inherited;
   for (const int fd : {before, ends[0], ends[1]}) ::close(fd);
   ::unlink(link.c_str());
 }

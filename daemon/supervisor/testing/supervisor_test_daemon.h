@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -83,6 +84,8 @@ class Daemon {
       ::setenv("BERTH_TEST_PATIENCE", "10", /*overwrite=*/0);
       for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
       ::dup2(messages[1], STDERR_FILENO);
+      // The fd store has no outputs that the test itself inherited.
+      ::syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
       ::fcntl(ready[1], F_SETFD, 0);
       flags.insert(flags.begin(), "berthd");
       flags.push_back(absl::StrCat("--folder=", folder));

@@ -1,4 +1,5 @@
 // A daemon whose log no process reads, or whose reader is slow: it serves, replaces its processes, and stops in time.
+// Outputs that the daemon inherits, as the log of memory events.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -8,10 +9,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +23,7 @@
 #include "berth/v1/admin.pb.h"
 #include "berth/v1/device.pb.h"
 #include "client/sdk/admin/inspector.h"
+#include "common/os/unique_fd.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
@@ -55,6 +60,14 @@ class LogReaderTest : public ::testing::Test {
     EXPECT_TRUE(Ok(actor.Ask("release p")));
     actor.Quit();
   }
+  static void Upgrade(TestDaemon& daemon) {
+    const v1::Node before = daemon.GetNode();
+    EXPECT_TRUE(Ok(daemon.inspector().UpgradeNode()));
+    EXPECT_TRUE(Eventually([&] {
+      const absl::StatusOr<v1::Node> node = daemon.inspector().GetNode();
+      return node.ok() && node->epoch() != before.epoch() && !node->upgrading();
+    }));
+  }
   // Reads the log until it has `text`.
   static void ExpectInLog(const Output& output, const std::string& text) {
     std::string log;
@@ -68,6 +81,11 @@ class LogReaderTest : public ::testing::Test {
   std::string folder_ = "/tmp/berth-log-XXXXXX";
   int outputs_ = 0;
 };
+
+std::string TextOf(const std::string& path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
 
 class EachLogReaderTest : public LogReaderTest, public ::testing::WithParamInterface<std::string> {};
 
@@ -142,12 +160,7 @@ TEST_F(LogReaderTest, UpgradedSupervisorReportsLinesOfItsPredecessor) {
   TestDaemon daemon({.error_fd = output.error_fd()});
   // The supervisor retains a line about this.
   daemon.KillBroker();
-  const v1::Node before = daemon.GetNode();
-  EXPECT_TRUE(Ok(daemon.inspector().UpgradeNode()));
-  EXPECT_TRUE(Eventually([&] {
-    const absl::StatusOr<v1::Node> node = daemon.inspector().GetNode();
-    return node.ok() && node->epoch() != before.epoch() && !node->upgrading();
-  }));
+  Upgrade(daemon);
   ExpectInLog(output, " missing here: the reader of this output was too slow, or gone");
   ExpectService(daemon);
   daemon.Stop();
@@ -193,6 +206,129 @@ TEST_F(LogReaderTest, ReaderOfSingleBytesDelaysNothing) {
     EXPECT_EQ(::read(output.reader.get(), &byte, 1), 1);
     ExpectService(daemon);
   }
+  daemon.Stop();
+}
+
+// A daemon that is started with its standard error under another number, too.
+class InheritedLogTest : public LogReaderTest {
+ protected:
+  InheritedLogTest() {
+    // The fd by which TestDaemon learns that the daemon serves has none of the numbers of this test.
+    do {
+      low_.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    } while (low_.back().get() >= 0 && low_.back().get() < 10);
+  }
+
+  // Returns a program that starts berthd after the shell has executed `redirections`.
+  std::string BerthdWith(const std::string& redirections) const {
+    const std::string path = folder_ + "/start";
+    std::ofstream(path) << "#!/bin/sh\nexec " << redirections << " 2>>" << errors() << "\nexec "
+                        << ProgramPath("daemon/berthd") << " \"$@\"\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  }
+  std::string errors() const { return folder_ + "/errors"; }
+  static std::string ConfigOf(int number) { return absl::StrCat("[log]\nfile = \"/dev/fd/", number, "\"\n"); }
+
+  std::vector<UniqueFd> low_;
+};
+
+struct InheritedOutput {
+  std::string kind;
+  int number;
+};
+
+class EachInheritedLogTest : public InheritedLogTest, public ::testing::WithParamInterface<InheritedOutput> {
+ protected:
+  Output MakeInherited() {
+    if (GetParam().kind != "file") return Make(GetParam().kind);
+    const std::string path = folder_ + "/events";
+    Output output = {.name = "file", .fd = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
+                                                           0600))};
+    output.reader.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    return output;
+  }
+};
+
+TEST_P(EachInheritedLogTest, EachLaterBrokerWritesToTheFd) {
+  const int number = GetParam().number;
+  const Output output = MakeInherited();
+  const int flags = ::fcntl(output.fd.get(), F_GETFL);
+  TestDaemon daemon({.program = BerthdWith(absl::StrCat(number, ">&2")),
+                     .config = ConfigOf(number),
+                     .error_fd = output.error_fd()});
+  uint64_t bytes = 0;
+  const auto expect_event = [&](const char* after) {
+    SCOPED_TRACE(after);
+    bytes += 2 << 20;
+    Actor actor(daemon);
+    EXPECT_TRUE(Ok(actor.Ask(absl::StrCat("allocate b ", bytes))));
+    ExpectInLog(output, absl::StrCat("\"bytes\":\"", bytes, "\""));
+    actor.Quit();
+  };
+  expect_event("the start");
+  Must(daemon.inspector().ReloadConfig(), "a reload");
+  expect_event("a reload");
+  daemon.supervisor().Signal(SIGHUP);
+  expect_event("SIGHUP");
+  daemon.KillBroker();
+  expect_event("a broker's death");
+  Upgrade(daemon);
+  expect_event("an upgrade");
+  daemon.KillSupervisor();
+  expect_event("the supervisor's death");
+  daemon.KillBroker();
+  expect_event("the death of the next supervisor's broker");
+  EXPECT_EQ(::fcntl(output.fd.get(), F_GETFL), flags);
+  daemon.Stop();
+}
+
+INSTANTIATE_TEST_SUITE_P(Outputs, EachInheritedLogTest,
+                         ::testing::Values(InheritedOutput{"file", 9}, InheritedOutput{"pipe", 9},
+                                           InheritedOutput{"socket", 9},
+                                           // Each process of the daemon has its parent's socket under this number.
+                                           InheritedOutput{"file", 3}),
+                         [](const auto& info) { return absl::StrCat(info.param.kind, info.param.number); });
+
+TEST_F(InheritedLogTest, FdThatIsNoOutputIsRefusedAtStart) {
+  const struct {
+    const char* redirections;
+    const char* path;
+    const char* says;
+  } rows[] = {
+      {"9>&-", "/dev/fd/9", "if fd 9 is open for writing then"},
+      {"9</dev/null", "/proc/self/fd/9", "start it with 9>>FILE, or name a file"},
+      {"0</dev/null", "/dev/fd/0", "name /dev/stdout, /dev/stderr or a file"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.redirections);
+    std::filesystem::remove(errors());
+    const std::string config = folder_ + "/config";
+    std::ofstream(config) << "[log]\nfile = \"" << row.path << "\"\n";
+    Subprocess daemon = Subprocess::Start(
+        {.argv = {BerthdWith(row.redirections), "--backend=host", absl::StrCat("--folder=", folder_, "/run"),
+                  absl::StrCat("--config=", config)},
+         .environment = {"BERTH_SESSION", "BERTH_STATE"},
+         .of_operator = true});
+    EXPECT_EQ(daemon.Wait(), 1);
+    const std::string said = TextOf(errors());
+    EXPECT_TRUE(absl::StrContains(said, absl::StrCat(config, ":2: log.file: ", row.path, " is not an output"))) << said;
+    EXPECT_TRUE(absl::StrContains(said, row.says)) << said;
+  }
+}
+
+TEST_F(InheritedLogTest, LaterNamedFdIsRefusedAndChangesNothing) {
+  const std::string file = folder_ + "/events";
+  TestDaemon daemon({.program = BerthdWith("9>>" + folder_ + "/other"),
+                     .config = absl::StrCat("[log]\nfile = \"", file, "\"\n")});
+  std::ofstream(daemon.config_path()) << ConfigOf(9);
+  const absl::Status refused = daemon.inspector().ReloadConfig().status();
+  EXPECT_TRUE(absl::StrContains(refused.message(), "/dev/fd/9 is not an output of the daemon")) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "only at its start")) << refused;
+  daemon.KillBroker();
+  ExpectService(daemon);
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(TextOf(file), "\"action\":\"ALLOCATE\""); }));
+  EXPECT_EQ(TextOf(folder_ + "/other"), "");
   daemon.Stop();
 }
 
