@@ -127,8 +127,8 @@ class Supervisor {
   Supervisor(const SupervisorOptions& options, RunFolder folder, UniqueFd signals, StatePage page, rlim_t fds);
 
   absl::Status Start(UniqueFd page);
-  // Holds duplicates of the fds that the daemon's starter left open for writing, for the broker. Requires: each of this
-  // process's own fds is close-on-exec. Errors: kResourceExhausted for want of fds.
+  // Holds duplicates of the fds from 3 on that this process inherited open for writing, for the broker. Requires: each
+  // of this process's own fds is close-on-exec. Errors: kResourceExhausted for want of fds.
   absl::Status HoldInheritedOutputs();
   // Starts workers, monitor and broker.
   absl::Status StartProcesses();

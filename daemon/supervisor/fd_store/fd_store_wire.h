@@ -80,7 +80,7 @@ enum class Kind : uint32_t {
   kFolderClaim,
   // The ledger's file. Among ledgers without the superseded mark, the ledger with the greatest id is current.
   kLedger,
-  // An fd that the daemon's starter left open for writing, for `log.file`; the id is its number then. Put by the
+  // An fd that was open for writing when the daemon was started, for `log.file`; the id is its number then. Put by the
   // supervisor alone; the broker drops those that its settings do not name.
   kInheritedOutput,
 };
