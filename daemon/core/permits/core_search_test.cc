@@ -1,7 +1,9 @@
 // Cost of a step with many waiters that cannot be served, measured as the number of judged waiters instead of time.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -281,6 +283,103 @@ TEST(CoreSearchTest, ReservingGangsCostOthersBlocksNoSteps) {
         EXPECT_LE(core.core->CountJudged() - before, kFew) << round << " on " << device;
       }
     }
+  }
+}
+
+// Gangs of which each lacks bytes of two devices or more.
+struct SeveralDevices {
+  const char* name;
+  std::function<GangRequest(uint64_t i)> gang;
+  // The user and the session that gang `i` is of.
+  enum class Of { kOneSession, kOwnSession, kOwnUser } of = Of::kOneSession;
+  uint32_t warm = 0;
+  // The block that another session holds on each device, and frees and allocates again.
+  Bytes block = MiB(8);
+};
+
+GangRequest ReservingGang(uint64_t units, const std::vector<Bytes>& bytes) {
+  GangRequest request = {.members = {{.pool = "p", .units = units}}};
+  for (uint32_t device = 0; device < bytes.size(); ++device) {
+    if (bytes[device] > Bytes()) request.reserve.push_back({.device = device, .bytes = bytes[device]});
+  }
+  return request;
+}
+
+std::vector<SeveralDevices> GangsOfSeveralDevices() {
+  using Of = SeveralDevices::Of;
+  const auto alike = [](uint64_t) { return ReservingGang(1, {MiB(10), MiB(10)}); };
+  const auto distinct = [](uint64_t i) { return ReservingGang(1 + i, {MiB(10), MiB(10)}); };
+  // Each device has the bytes of every second gang.
+  const auto mixed = [](uint64_t i) { return ReservingGang(1 + i, {MiB(16 - i % 2 * 8), MiB(8 + i % 2 * 8)}); };
+  const auto any_two_of_three = [](uint64_t i) {
+    std::vector<Bytes> bytes(3, MiB(10));
+    bytes[i % 3] = Bytes();
+    return ReservingGang(1 + i, bytes);
+  };
+  return {
+      {"alike", alike},
+      {"alike, of many sessions", alike, Of::kOwnSession},
+      {"alike, of many users", alike, Of::kOwnUser},
+      {"distinct units", distinct},
+      {"distinct units, with warm blocks", distinct, Of::kOneSession, /*warm=*/1},
+      {"distinct bytes",
+       [](uint64_t i) { return ReservingGang(1 + i, {MiB(10 + 2 * (i % 4)), MiB(16 - 2 * (i % 4))}); }},
+      {"much of one device, and little of another", mixed, Of::kOneSession, /*warm=*/0, MiB(2)},
+      {"three devices", [](uint64_t i) { return ReservingGang(1 + i, {MiB(10), MiB(10), MiB(10)}); }},
+      {"any two of three devices", any_two_of_three},
+  };
+}
+
+// Another session frees a block of each device in turn, so that each gang often has the bytes of some of its devices.
+TEST(CoreSearchTest, GangsOfSeveralDevicesCostOthersFreesNoSteps) {
+  constexpr uint32_t kDevices = 3;
+  constexpr uint64_t kGangs = 3 * kFew;
+  for (const SeveralDevices& one : GangsOfSeveralDevices()) {
+    SCOPED_TRACE(one.name);
+    Config config = ConfigOf();
+    config.warm_blocks_per_size = one.warm;
+    config.warm_refill_delay = absl::ZeroDuration();
+    CoreHarness core(config);
+    Peer first = core.Open(1), other = core.Open(2), holder = core.Open(3);
+    std::vector<AllocateResult> blocks, held;
+    for (uint32_t device = 0; device < kDevices; ++device) {
+      blocks.push_back(core.MustAllocate(other, one.block, device));
+      held.push_back(core.MustAllocate(holder, MiB(2), device));
+    }
+    std::vector<CallId> calls;
+    for (uint64_t i = 0; i < kGangs; ++i) {
+      std::optional<Peer> own;
+      if (one.of == SeveralDevices::Of::kOwnSession) own = core.Open(1);
+      if (one.of == SeveralDevices::Of::kOwnUser) own = core.Open(static_cast<uint32_t>(100 + i));
+      const uint64_t before = core.core->CountJudged();
+      calls.push_back(AcquireGang(core, own.has_value() ? *own : first, one.gang(i), i));
+      ASSERT_FALSE(core.Answered(calls.back())) << i << ": " << core.StatusOf(calls.back());
+      ASSERT_LE(core.core->CountJudged() - before, kFew) << "when " << i << " wait";
+    }
+    const auto free = [&](Peer& owner, const AllocateResult& block) {
+      core.Free(owner, block.block.handle, {block.import});
+      core.WorkAll();
+    };
+    for (int round = 0; round < 2; ++round) {
+      for (uint32_t device = 0; device < kDevices; ++device) {
+        uint64_t before = core.core->CountJudged();
+        free(other, blocks[device]);
+        EXPECT_LE(core.core->CountJudged() - before, kFew) << round << ": freed on " << device;
+        before = core.core->CountJudged();
+        core.Release(other, core.MustAcquire(other, {.pool = "p", .holder_key = "another"}).acquisition);
+        EXPECT_LE(core.core->CountJudged() - before, kFew) << round << ": permit beside " << device;
+        before = core.core->CountJudged();
+        blocks[device] = core.MustAllocate(other, one.block, device);
+        core.WorkAll();
+        EXPECT_LE(core.core->CountJudged() - before, kFew) << round << ": allocated on " << device;
+      }
+    }
+    ASSERT_FALSE(core.Answered(calls.front())) << core.StatusOf(calls.front());
+    for (uint32_t device = 0; device < kDevices; ++device) {
+      free(other, blocks[device]);
+      free(holder, held[device]);
+    }
+    EXPECT_TRUE(std::any_of(calls.begin(), calls.end(), [&](CallId call) { return core.Answered(call); }));
   }
 }
 

@@ -7,6 +7,12 @@
 #include "daemon/core/types/invariant.h"
 
 namespace berth::core {
+namespace {
+
+// The gangs of the index are in one class.
+constexpr StallBoard::Class kGangs = {.tenant = 1};
+
+}  // namespace
 
 const GangByteIndex::Ask* GangByteIndex::FindAsk(const Entry& entry, uint64_t budget) {
   const auto found = std::find_if(entry.asks.begin(), entry.asks.end(),
@@ -38,40 +44,47 @@ void GangByteIndex::Remove(uint64_t gang) {
   if (found == gangs_.end()) return;
   const Entry& entry = found->second;
   for (const Ask& ask : entry.asks) asks_.erase({ask.budget, ask.bytes, gang});
-  if (entry.parked_on == 0) {
+  if (entry.stalls.empty()) {
     Close(gang, entry);
   } else {
-    parked_.erase({entry.parked_on, FindAsk(entry, entry.parked_on)->bytes, gang});
+    parked_.Leave(kGangs, gang, entry.stalls);
   }
   gangs_.erase(found);
 }
 
 bool GangByteIndex::Park(uint64_t gang, const ByteBudget& on) {
   const auto found = gangs_.find(gang);
-  if (found == gangs_.end() || found->second.parked_on != 0) return false;
+  if (found == gangs_.end() || !found->second.stalls.empty()) return false;
   Entry& entry = found->second;
-  const Ask* const ask = FindAsk(entry, on.number());
-  if (ask == nullptr) return false;
+  const Ask* const lacking = FindAsk(entry, on.number());
+  if (lacking == nullptr) return false;
   Close(gang, entry);
-  entry.parked_on = on.number();
-  parked_.insert({on.number(), ask->bytes, gang});
+  std::vector<Threshold> needs;
+  const auto need = [&](const ByteBudget& budget, Bytes bytes) {
+    needs.push_back({.gauge = {.kind = Gauge::Kind::kBytes, .of = &budget}, .threshold = bytes.count()});
+  };
+  for (const Ask& ask : entry.asks) {
+    if (ask.device.has_value()) need(*ask.account, ask.bytes);
+  }
+  if (!lacking->device.has_value()) need(on, lacking->bytes);
+  entry.stalls = {StallOfAll(std::move(needs))};
+  parked_.Enter(kGangs, gang, entry.stalls);
   return true;
 }
 
-void GangByteIndex::Unpark(const ByteBudget& budget, std::set<uint32_t>* devices) {
-  const Bytes capacity = budget.capacity();
-  const auto first = parked_.lower_bound({budget.number(), Bytes(), 0});
-  auto last = first;
-  for (; last != parked_.end() && std::get<0>(*last) == budget.number() && std::get<1>(*last) <= capacity; ++last) {
-    const uint64_t gang = std::get<2>(*last);
+void GangByteIndex::Unpark(std::set<uint32_t>* devices) {
+  parked_.Refresh(
+      [](uint64_t, const Gauge& gauge) { return static_cast<const ByteBudget*>(gauge.of)->capacity().count(); },
+      [](Gauge::Kind) { return StallBoard::kUnknown; });
+  for (uint64_t gang = parked_.First(kGangs, 0); gang != 0; gang = parked_.First(kGangs, gang)) {
     Entry& entry = gangs_.at(gang);
-    entry.parked_on = 0;
+    parked_.Leave(kGangs, gang, entry.stalls);
+    entry.stalls.clear();
     Open(gang, entry);
     for (const Ask& ask : entry.asks) {
       if (ask.device.has_value()) devices->insert(*ask.device);
     }
   }
-  parked_.erase(first, last);
 }
 
 std::vector<uint64_t> GangByteIndex::FindTooLarge(const ByteBudget& budget) const {

@@ -175,7 +175,8 @@ void Permits::AddGangBytes(const Gang& gang) {
       const bool of_device = layer.layer == Layer::kDevice;
       asks.push_back({.budget = layer.budget->number(),
                       .bytes = ask.bytes,
-                      .device = of_device ? std::optional(ask.device) : std::nullopt});
+                      .device = of_device ? std::optional(ask.device) : std::nullopt,
+                      .account = of_device ? layer.budget : nullptr});
     }
   }
   gangs_.bytes().Add(gang.number, std::move(asks));
@@ -201,10 +202,10 @@ void Permits::ServeGangBytes(StepContext& step) {
       ++assessed_;
       transaction.Reconsider(*gangs_.FindByNumber(number));
     }
-    gangs_.bytes().Unpark(*budget, &devices);
     if (budget->number() <= kMaxDeviceOrdinals) devices.insert(static_cast<uint32_t>(budget->number() - 1));
   }
   transaction.Answer();
+  if (!changed.empty()) gangs_.bytes().Unpark(&devices);
   for (const uint32_t ordinal : devices) {
     const ByteBudget& account = core_.devices.At(ordinal).account;
     // The blocks trimmed for the largest request suffice for the others.

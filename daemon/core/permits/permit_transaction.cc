@@ -164,18 +164,22 @@ Stalls PermitTransaction::WhyNoDevices(const Gang& gang, Placement::Verdict goal
 }
 
 Stalls PermitTransaction::WhyNoCapacity(const Gang& gang) {
-  if (gang.byte_requests.empty()) return {};
+  if (CapacityFor(gang).kind == Shortage::Kind::kNone) return {};
   const ReservedBudgets reserved = ReservedCapacity();
+  // The devices' budgets block alike all gangs with the same bytes, whichever lacks them now. A session's or tenant's
+  // own budget counts only while it lacks bytes.
+  std::vector<Threshold> needs;
   for (const ByteRequest& ask : gang.byte_requests) {
     for (const LayerBudget& layer : core_.budgets.LayersOf(ask.device, gang.requester.session, gang.requester.tenant)) {
-      if (layer.budget->Judge(ask.bytes) != ByteBudget::Verdict::kNow) {
-        return {{.gauge = {.kind = Gauge::Kind::kBytes, .of = layer.budget}, .threshold = ask.bytes.count()}};
+      const bool lacks = layer.budget->Judge(ask.bytes) != ByteBudget::Verdict::kNow;
+      if (lacks || layer.layer == Layer::kDevice) {
+        needs.push_back({.gauge = {.kind = Gauge::Kind::kBytes, .of = layer.budget}, .threshold = ask.bytes.count()});
       }
-      if (!reserved.contains(layer.budget)) continue;
-      return {{.gauge = {.kind = Gauge::Kind::kReserved, .of = layer.budget}, .threshold = 1}};
+      if (lacks || !reserved.contains(layer.budget)) continue;
+      needs.push_back({.gauge = {.kind = Gauge::Kind::kReserved, .of = layer.budget}, .threshold = 1});
     }
   }
-  return {};
+  return {StallOfAll(std::move(needs))};
 }
 
 uint64_t PermitTransaction::Read(const Account& tenant, const Gauge& gauge) {

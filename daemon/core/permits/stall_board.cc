@@ -80,6 +80,10 @@ uint64_t ThresholdList::First(uint64_t after, uint64_t value) const {
 void StallBoard::Enter(Class of, uint64_t ticket, const Stalls& stalls) {
   if (stalls.empty()) open_[of].insert(ticket);
   for (const Stall& stall : stalls) {
+    if (!stall.also.empty()) {
+      EnterBundle(of, ticket, stall);
+      continue;
+    }
     Rack& rack = RackOf(stall.gauge);
     const Place place = PlaceOf(stall.gauge, of);
     const auto [dial, fresh] = rack.dials.try_emplace(place);
@@ -93,6 +97,10 @@ void StallBoard::Enter(Class of, uint64_t ticket, const Stalls& stalls) {
 
 void StallBoard::Leave(Class of, uint64_t ticket, const Stalls& stalls) {
   for (const Stall& stall : stalls) {
+    if (!stall.also.empty()) {
+      LeaveBundle(of, ticket, stall);
+      continue;
+    }
     Rack& rack = RackOf(stall.gauge);
     const auto dial = rack.dials.find(PlaceOf(stall.gauge, of));
     const auto list = dial->second.lists.find(of);
@@ -140,12 +148,14 @@ void StallBoard::Refresh(Read read, Version version) {
     }
   }
   std::sort(reached_.begin(), reached_.end());
+  RefreshBundles(read, version);
 }
 
 std::vector<StallBoard::Class> StallBoard::Live() const {
   std::vector<Class> live;
   for (const auto& [of, tickets] : open_) live.push_back(of);
   for (const Reached& reached : reached_) live.push_back(reached.of);
+  for (const ReachedBundle& reached : reached_bundles_) live.push_back(reached.of);
   std::sort(live.begin(), live.end());
   live.erase(std::unique(live.begin(), live.end()), live.end());
   return live;
@@ -167,6 +177,7 @@ uint64_t StallBoard::First(Class of, uint64_t after) const {
     const uint64_t ticket = list->second.First(after, reached->value);
     if (ticket != 0) first = std::min(first, ticket);
   }
+  if (const uint64_t ticket = FirstBundled(of, after); ticket != 0) first = std::min(first, ticket);
   return first == std::numeric_limits<uint64_t>::max() ? 0 : first;
 }
 
@@ -180,7 +191,7 @@ bool StallBoard::IsCurrent(Read read, Version version) const {
       if (!rack.hot.contains(place) && read(place.second, place.first) >= dial.least) return false;
     }
   }
-  return true;
+  return BundlesAreCurrent(read, version);
 }
 
 }  // namespace berth::core

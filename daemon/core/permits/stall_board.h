@@ -2,6 +2,10 @@
 // visiting blocked lines or their tenants. A line is on the board under the ticket of its first waiter: open, or with
 // stalls.
 //
+// Lines that need the same gauges at once form a bundle. A bundle is filed under one gauge that is below the least
+// threshold of its lines. When that gauge rises, the bundle moves to another such gauge in one operation. Only if each
+// gauge has reached a threshold of some line are the lines compared with the gauges.
+//
 // Thread-compatible.
 
 #ifndef DAEMON_CORE_PERMITS_STALL_BOARD_H_
@@ -17,7 +21,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "daemon/core/types/stall.h"
 
@@ -114,16 +120,61 @@ class StallBoard {
     bool operator<(const Reached& other) const { return of < other.of; }
   };
 
+  // Lines that need the same gauges at once. `lists` has each line's thresholds, in the order of the gauges.
+  using Thresholds = absl::InlinedVector<uint64_t, 4>;
+  using Bundled = absl::btree_map<uint64_t, Thresholds>;
+  struct Bundle {
+    std::vector<Gauge> gauges;
+    // Least thresholds of the lines; if `lines_left`, of lines that have left, too.
+    Thresholds least;
+    // No list is empty.
+    std::map<Class, Bundled> lists;
+    // The index of the gauge under which the bundle is filed; kMixed or kUnfiled.
+    size_t filed = kUnfiled;
+    bool lines_left = false;
+  };
+  // Each refresh looks at the bundle: it has a line that is no longer blocked, or a new line.
+  static constexpr size_t kUnfiled = std::numeric_limits<size_t>::max();
+  // Each gauge has reached a threshold, but all lines are blocked. A refresh looks at the bundle after a change.
+  static constexpr size_t kMixed = kUnfiled - 1;
+  struct ReachedBundle {
+    Class of;
+    const Bundle* bundle = nullptr;
+    Thresholds values;
+  };
+
   static Place PlaceOf(const Gauge& gauge, Class of) { return {gauge, gauge.per_tenant() ? of.tenant : 0}; }
   Rack& RackOf(const Gauge& gauge) { return racks_[static_cast<size_t>(gauge.kind)]; }
   const Rack& RackOf(const Gauge& gauge) const { return racks_[static_cast<size_t>(gauge.kind)]; }
   // Returns whether the dial has reached a threshold.
   bool Look(const Place& place, Dial& dial, Read read);
 
+  // ---- stall_bundles.cc ------------------------------------------------------------------------------------
+
+  static std::vector<Gauge> GaugesOf(const Stall& stall);
+  static bool HasReached(const Thresholds& thresholds, const Thresholds& values);
+  void EnterBundle(Class of, uint64_t ticket, const Stall& stall);
+  void LeaveBundle(Class of, uint64_t ticket, const Stall& stall);
+  void File(Bundle& bundle, size_t under);
+  void Unfile(Bundle& bundle);
+  // Files the bundle, or adds its lines that are no longer blocked to reached_bundles_.
+  void LookAt(Bundle& bundle, Read read);
+  void RefreshBundles(Read read, Version version);
+  uint64_t FirstBundled(Class of, uint64_t after) const;
+  bool BundlesAreCurrent(Read read, Version version) const;
+  static uint64_t VersionOfBundles(Version version) { return version(Gauge::Kind::kBytes); }
+
   std::map<Class, absl::btree_set<uint64_t>> open_;
   std::array<Rack, Gauge::kKinds> racks_;
   // Sorted by class.
   std::vector<Reached> reached_;
+  std::map<std::vector<Gauge>, Bundle> bundles_;
+  // The bundles that are filed under a gauge, by their least threshold; no set is empty.
+  std::map<Gauge, std::set<std::pair<uint64_t, Bundle*>>> filed_;
+  std::set<Bundle*> mixed_;
+  std::set<Bundle*> unfiled_;
+  uint64_t bundles_version_ = kUnknown;
+  std::vector<ReachedBundle> reached_bundles_;
   uint64_t gauges_read_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <random>
 #include <utility>
@@ -44,6 +45,69 @@ TEST(ThresholdListTest, FirstEqualsPlainSearch) {
       }
       ASSERT_EQ(list.First(after, value), expected) << "seed " << seed << ", step " << step;
       ASSERT_EQ(list.Least(), least);
+    }
+  }
+}
+
+// Compares bundles with a plain search over random histories.
+TEST(StallBoardBundlesTest, FirstEqualsPlainSearch) {
+  constexpr uint64_t kBudgets = 4, kMost = 8;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto draw = [&](uint64_t below) { return random() % below; };
+    StallBoard board;
+    std::vector<uint64_t> values(kBudgets, 0);
+    uint64_t version = 1;
+    const auto value_of = [&](const Gauge& gauge) { return values[gauge.which]; };
+    const auto read = [&](uint64_t, const Gauge& gauge) { return value_of(gauge); };
+    const auto version_of = [&](Gauge::Kind) { return version; };
+    std::map<std::pair<StallBoard::Class, uint64_t>, Stalls> plain;
+    const auto find = [&](StallBoard::Class of, uint64_t after) -> uint64_t {
+      for (const auto& [line, stalls] : plain) {
+        const auto blocks = [&](const Stall& stall) { return stall.Blocks(value_of); };
+        if (line.first == of && line.second > after && !std::all_of(stalls.begin(), stalls.end(), blocks)) {
+          return line.second;
+        }
+      }
+      return 0;
+    };
+    uint64_t last = 0;
+    for (int step = 0; step < 3'000; ++step) {
+      if (draw(3) == 0) {
+        values[draw(kBudgets)] = draw(kMost + 1);
+        ++version;
+      }
+      if (draw(100) < (step % 1'000 < 500 ? 60u : 40u)) {
+        Stalls stalls;
+        for (uint64_t n = 1 + draw(2); n > 0; --n) {
+          Stall stall;
+          for (uint64_t which = draw(kBudgets); which < kBudgets; which += 1 + draw(2)) {
+            const Gauge gauge = {.kind = draw(4) == 0 ? Gauge::Kind::kReserved : Gauge::Kind::kBytes, .which = which};
+            if (stall.threshold == 0) {
+              stall = {.gauge = gauge, .threshold = 1 + draw(kMost)};
+            } else {
+              stall.also.push_back({.gauge = gauge, .threshold = 1 + draw(kMost)});
+            }
+          }
+          // A line is in each bundle once.
+          if (stalls.empty() || stalls.front().also.empty() || stall.also.empty()) stalls.push_back(stall);
+        }
+        if (stalls.size() == 2 && stalls[0].also.empty() && stalls[1].also.empty()) stalls.pop_back();
+        const StallBoard::Class of = {.tenant = 1 + draw(2)};
+        plain.emplace(std::pair(of, ++last), stalls);
+        board.Enter(of, last, stalls);
+      } else if (!plain.empty()) {
+        const auto at = std::next(plain.begin(), static_cast<int64_t>(draw(plain.size())));
+        board.Leave(at->first.first, at->first.second, at->second);
+        plain.erase(at);
+      }
+      board.Refresh(read, version_of);
+      ASSERT_TRUE(board.IsCurrent(read, version_of)) << "seed " << seed << ", step " << step;
+      for (const uint64_t tenant : {1, 2}) {
+        const uint64_t after = draw(2) == 0 ? 0 : draw(last + 1);
+        ASSERT_EQ(board.First({.tenant = tenant}, after), find({.tenant = tenant}, after))
+            << "seed " << seed << ", step " << step;
+      }
     }
   }
 }
@@ -161,6 +225,42 @@ TEST_F(StallBoardTest, GaugeOfUnchangedVersionIsReadOnlyWhereReached) {
   EXPECT_EQ(CountReads(), 0u);
   board_.Enter(low_, 102, {{device_, 12}});
   EXPECT_EQ(First(low_), 102u);
+}
+
+TEST_F(StallBoardTest, BundleReadsOneGaugeAfterChange) {
+  const Gauge bytes = {.kind = Gauge::Kind::kBytes, .which = 1}, others = {.kind = Gauge::Kind::kBytes, .which = 2};
+  std::map<Gauge, uint64_t> values = {{bytes, 0}, {others, 0}};
+  uint64_t version = 1, reads = 0;
+  const auto refresh = [&] {
+    reads = 0;
+    const auto read = [&](uint64_t, const Gauge& gauge) {
+      ++reads;
+      return values.at(gauge);
+    };
+    board_.Refresh(read, [&](Gauge::Kind) { return version; });
+    return reads;
+  };
+  for (uint64_t ticket = 1; ticket <= 100; ++ticket) {
+    board_.Enter(ticket % 2 == 0 ? low_ : other_, ticket,
+                 {{.gauge = bytes, .threshold = 10 + ticket, .also = {{.gauge = others, .threshold = 10}}}});
+  }
+  EXPECT_EQ(refresh(), 1u);
+  EXPECT_EQ(refresh(), 0u);
+  // The bundle moves to the other gauge and back.
+  for (int round = 0; round < 4; ++round) {
+    values = {{bytes, round % 2 == 0 ? 200 : 0}, {others, round % 2 == 0 ? 0 : 200}};
+    ++version;
+    EXPECT_LE(refresh(), 3u) << round;
+    EXPECT_EQ(board_.Live(), std::vector<StallBoard::Class>());
+    EXPECT_EQ(refresh(), 0u);
+  }
+  values = {{bytes, 12}, {others, 10}};
+  ++version;
+  refresh();
+  EXPECT_EQ(board_.Live(), std::vector({low_, other_}));
+  EXPECT_EQ(board_.First(low_, 0), 2u);
+  EXPECT_EQ(board_.First(low_, 2), 0u);
+  EXPECT_EQ(board_.First(other_, 0), 1u);
 }
 
 }  // namespace

@@ -128,7 +128,7 @@ absl::Status WaitQueue::CheckStalls(Arbiter& arbiter) const {
   }
   const auto blocks = [&](const Stalls& stalls, const Account& tenant) {
     return !stalls.empty() && std::all_of(stalls.begin(), stalls.end(), [&](const Stall& stall) {
-      return arbiter.Read(tenant, stall.gauge) < stall.threshold;
+      return stall.Blocks([&](const Gauge& gauge) { return arbiter.Read(tenant, gauge); });
     });
   };
   const auto parked = [](Ticket ticket, const Stalls& stalls) {

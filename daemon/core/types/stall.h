@@ -4,11 +4,15 @@
 #ifndef DAEMON_CORE_TYPES_STALL_H_
 #define DAEMON_CORE_TYPES_STALL_H_
 
+#include <algorithm>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 
 namespace berth::core {
 
@@ -51,12 +55,32 @@ struct Gauge {
   bool per_tenant() const { return kind == Kind::kTenantUnits || kind == Kind::kQuota; }
 };
 
-struct Stall {
+struct Threshold {
   Gauge gauge;
   uint64_t threshold = 0;
 };
+struct Stall {
+  Gauge gauge;
+  uint64_t threshold = 0;
+  // Further gauges of other objects. The stall ends when all gauges have reached their thresholds at once. With
+  // further gauges, none is per_tenant(), and each is a kBytes or kReserved.
+  std::vector<Threshold> also = {};
+
+  // Returns whether a gauge is below its threshold.
+  bool Blocks(absl::FunctionRef<uint64_t(const Gauge&)> read) const {
+    return read(gauge) < threshold ||
+           std::any_of(also.begin(), also.end(), [&](const Threshold& one) { return read(one.gauge) < one.threshold; });
+  }
+};
 // Empty: nothing is known, and the waiter is judged each time.
 using Stalls = absl::InlinedVector<Stall, 1>;
+
+// Returns the stall that ends when all gauges have reached their thresholds at once. Requires: `needs` is not empty.
+inline Stall StallOfAll(std::vector<Threshold> needs) {
+  const Threshold first = needs.front();
+  needs.erase(needs.begin());
+  return {.gauge = first.gauge, .threshold = first.threshold, .also = std::move(needs)};
+}
 
 // Returns the stall of a waiter whose verdict never changes.
 inline Stalls StalledForGood() { return {{.gauge = {}, .threshold = 1}}; }
