@@ -30,10 +30,10 @@
 #include "client/cli/verbs.h"
 #include "client/sdk/permits/permit_watch.h"
 #include "client/sdk/transport/session_core.h"
+#include "client/sdk/transport/side_channel.h"
 #include "common/label.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
-#include "common/steady_clock.h"
 #include "common/time_span.h"
 
 namespace berth::cli {
@@ -332,8 +332,8 @@ std::optional<EndNotice> HeldPermits::end() const {
 
 std::optional<EndNotice> HeldPermits::AwaitEnd(absl::Duration patience) const {
   const std::shared_ptr<internal::SessionCore>& core = session_->core();
-  // Any answer follows the notices that waited for this process.
-  if (core->channel().AwaitReturn(SteadyNow() + patience)) core->PauseWaits();
+  // Any answer follows the notices that waited for this process, also if the channel returned a moment ago.
+  if (core->channel().AwaitReturn(patience) == internal::SideChannel::Return::kPresent) core->PauseWaits();
   return end();
 }
 

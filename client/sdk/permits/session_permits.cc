@@ -24,13 +24,19 @@ namespace {
 
 absl::Status GiveBackToDaemon(SessionCore& core, uint64_t acquisition, bool if_idle) {
   BERTH_RETURN_IF_ERROR(core.Check());
-  const absl::Time deadline = SteadyNow() + Patient(SessionCore::kReturnPatience);
+  const absl::Duration patience = Patient(SessionCore::kReturnPatience);
+  absl::Time deadline = SteadyNow() + patience;
   if (core.GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) return absl::OkStatus();
   // The next daemon may have ended the permit. Its notice comes on the side channel, and an RPC may overtake it. An SDK
   // thread may be the one that connects the channel again.
-  if (!SdkThread::IsCurrent() && core.channel().AwaitReturn(deadline) &&
-      core.GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) {
-    return absl::OkStatus();
+  if (!SdkThread::IsCurrent()) {
+    const SideChannel::Return returned = core.channel().AwaitReturn(patience);
+    if (returned == SideChannel::Return::kPresent &&
+        core.GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) {
+      return absl::OkStatus();
+    }
+    // The session has waited. Its other permits do not wait again.
+    if (returned == SideChannel::Return::kAbsent) deadline = SteadyNow();
   }
   // An RPC is retried until the daemon answers.
   const auto make_attempt = [&](const OpenRequest& open) -> Attempt {

@@ -192,6 +192,7 @@ void SideChannel::Rejoin() {
       if (stop_) return;
       if (socket.ok() && ::dup3(socket->get(), socket_, O_CLOEXEC) >= 0) {
         away_ = false;
+        await_until_ = absl::InfinitePast();
         EndBlocksLocked(Lease::kLost, BlockEvent{.what = BlockEvent::kLost, .end = {.reason = EndReason::kStateLost}});
         fences_.pages.End(absl::UnavailableError("every stream ended at the daemon's restart"));
         resumed_ = true;

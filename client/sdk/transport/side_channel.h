@@ -117,9 +117,16 @@ class SideChannel {
 
   // Reads and dispatches all messages that the daemon has sent so far.
   void TakeIn() ABSL_LOCKS_EXCLUDED(mu_);
-  // As TakeIn(). While the channel is away, waits for the next daemon until `deadline`. Returns whether it was away and
-  // is back. That daemon's notices then precede its answer to any message.
-  bool AwaitReturn(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  enum class Return {
+    // The channel is connected. The daemon's notices precede its answer to any message.
+    kPresent,
+    // No daemon has resumed the session.
+    kAbsent,
+    kLost,
+  };
+  // As TakeIn(). While the channel is away, waits for the next daemon, for `patience` at most. Calls that begin up to
+  // `patience` after the end of a wait share that wait.
+  Return AwaitReturn(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mu_);
   // As TakeIn(). Returns why the session ended; nullopt if it has not ended, or this process itself has ended it.
   std::optional<EndNotice> TakeInEnd() ABSL_LOCKS_EXCLUDED(mu_);
   // Ends this process's leases on blocks before the daemon's own message arrives: this process has ended the session.
@@ -220,6 +227,8 @@ class SideChannel {
   absl::Status state_ ABSL_GUARDED_BY(mu_);
   // Whether the stream has ended and the thread looks for the next daemon.
   bool away_ ABSL_GUARDED_BY(mu_) = false;
+  // The end of the last wait in AwaitReturn().
+  absl::Time await_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   // Signalled when the channel is no longer away.
   SteadyCondVar returned_;
   // Whether the session is over, so that the end of the stream is a final loss.

@@ -85,13 +85,14 @@ void SideChannel::WakeAsksLocked() {
   for (const auto& [number, asking] : asking_) asking->news.Signal();
 }
 
-bool SideChannel::AwaitReturn(absl::Time deadline) {
+SideChannel::Return SideChannel::AwaitReturn(absl::Duration patience) {
   TakeIn();
   MutexLock lock(&mu_);
-  const bool was_away = away_;
+  if (away_ && SteadyNow() > await_until_ + patience) await_until_ = SteadyNow() + patience;
   bool late = false;
-  while (away_ && state_.ok() && !late) late = returned_.WaitWithDeadline(&mu_, deadline);
-  return was_away && !away_;
+  while (away_ && state_.ok() && !late) late = returned_.WaitWithDeadline(&mu_, await_until_);
+  if (!state_.ok()) return Return::kLost;
+  return away_ ? Return::kAbsent : Return::kPresent;
 }
 
 std::optional<EndNotice> SideChannel::TakeInEnd() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <berth/end_notice.h>
+#include <berth/error.h>
 
 #include "common/notification.h"
 #include "common/os/memfd.h"
@@ -29,7 +30,8 @@ class SideChannelTest : public testing::Test {
  protected:
   void SetUp() override { Start(); }
 
-  void Start() {
+  void Start(std::function<absl::StatusOr<UniqueFd>()> rejoin = nullptr) {
+    side_channel_.reset();
     auto pair = SocketPair();
     ASSERT_TRUE(pair.ok());
     daemon_ = std::move(pair->first);
@@ -41,6 +43,7 @@ class SideChannelTest : public testing::Test {
                                                   why_ = why;
                                                   if (!lost_.HasBeenNotified()) lost_.Notify();
                                                 },
+                                            .rejoin = std::move(rejoin),
                                             .on_resumed = [this] { resumed_.Notify(); },
                                             .on_return =
                                                 [this] {
@@ -493,6 +496,45 @@ TEST_F(SideChannelTest, ReleasesBlockedByFullSocketAreSentLater) {
   constexpr int kImports = 2000;
   for (int i = 1; i <= kImports; ++i) side_channel_->LetGo(ImportId(i));
   for (int i = 1; i <= kImports; ++i) ASSERT_EQ(Receive<attach::LetGo>().import, static_cast<uint64_t>(i));
+}
+
+TEST_F(SideChannelTest, SessionWaitsForItsNextDaemonOnce) {
+  for (const absl::Status& answer :
+       {absl::UnavailableError("connect: No such file or directory"), Refuse(Reason::kLedgerUnreadable, "ledger")}) {
+    SCOPED_TRACE(answer.ToString());
+    Start([&]() -> absl::StatusOr<UniqueFd> { return answer; });
+    EXPECT_EQ(side_channel_->AwaitReturn(absl::Hours(1)), SideChannel::Return::kPresent);
+    daemon_.reset();
+    EXPECT_EQ(side_channel_->AwaitReturn(absl::Milliseconds(50)), SideChannel::Return::kAbsent);
+    // A wait of its own would outlast the test.
+    EXPECT_EQ(side_channel_->AwaitReturn(absl::Hours(1)), SideChannel::Return::kAbsent);
+    side_channel_.reset();
+  }
+}
+
+TEST_F(SideChannelTest, WaitForNextDaemonEndsWithSession) {
+  Start([]() -> absl::StatusOr<UniqueFd> { return Refuse(Reason::kSessionEnded, "over"); });
+  daemon_.reset();
+  EXPECT_EQ(side_channel_->AwaitReturn(absl::Hours(1)), SideChannel::Return::kLost);
+}
+
+TEST_F(SideChannelTest, WaitForNextDaemonEndsWhenItAnswers) {
+  UniqueFd next;
+  Notification serves;
+  Start([&]() -> absl::StatusOr<UniqueFd> {
+    if (!serves.HasBeenNotified()) return absl::UnavailableError("connect: No such file or directory");
+    auto pair = SocketPair();
+    if (!pair.ok()) return pair.status();
+    EXPECT_TRUE(SetNonBlocking(pair->second.get()).ok());
+    next = std::move(pair->first);
+    return std::move(pair->second);
+  });
+  daemon_.reset();
+  EXPECT_EQ(side_channel_->AwaitReturn(absl::Milliseconds(50)), SideChannel::Return::kAbsent);
+  serves.Notify();
+  resumed_.WaitForNotification();
+  EXPECT_EQ(side_channel_->AwaitReturn(absl::Hours(1)), SideChannel::Return::kPresent);
+  side_channel_.reset();
 }
 
 }  // namespace
