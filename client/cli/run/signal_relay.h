@@ -33,7 +33,8 @@ namespace berth::cli {
 // Construct it before any other thread, so that every thread inherits the blocked signals. Thread-safe.
 class SignalRelay {
  public:
-  // Blocks every signal in the calling thread. Resets SIGCHLD from ignored to its default.
+  // Blocks every signal in the calling thread. Resets SIGCHLD from ignored to its default. From now on this process
+  // starts no child by other means than StartCommand(): the relay reaps all others.
   static absl::StatusOr<std::unique_ptr<SignalRelay>> Start();
   ~SignalRelay();
   SignalRelay(const SignalRelay&) = delete;
