@@ -182,8 +182,8 @@ std::string FormatCapability(uint32_t capability) {
 absl::StatusOr<uint64_t> ParseId(absl::string_view text) {
   uint64_t id = 0;
   if (!absl::c_all_of(text, absl::ascii_isdigit) || !absl::SimpleAtoi(text, &id) || id == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", text.substr(0, 64), "\" is not an id: expected a decimal number from a list such as `berth permits`"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text.substr(0, 64), "\" is not an id: expected a decimal number"));
   }
   return id;
 }

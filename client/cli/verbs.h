@@ -4,6 +4,7 @@
 #ifndef CLIENT_CLI_VERBS_H_
 #define CLIENT_CLI_VERBS_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,6 +64,9 @@ void AddUpgrade(Command app, const Globals& globals);
 // Validator for the parser's check(): returns the error in `text` as a number from 1 on; empty if valid. The parser's
 // own conversion reads "-3" as a huge number.
 std::string CheckCount(const std::string& text);
+
+// Checks an id for Option::Check(). The error names the command that lists the ids, e.g. "sessions".
+std::function<std::string(const std::string&)> CheckIdIn(const char* list);
 
 // The leases that a read-only verb shows.
 enum class Sight {

@@ -178,13 +178,13 @@ void AddBlocks(Command app, const Globals& globals) {
   const auto id = std::make_shared<std::string>();
   const Command recall = verb.AddSubcommand(
       "recall", "Request that every process that maps a block release it; the block stays allocated");
-  recall.AddOption("BLOCK", id.get(), "The block's id").Parses(&ParseId).Required();
+  recall.AddOption("BLOCK", id.get(), "The block's id").Check(CheckIdIn("blocks")).Required();
   const Command free =
       verb.AddSubcommand("free", "Free a block of any of this user's sessions; an operator can free every block");
-  free.AddOption("BLOCK", id.get(), "The block's id").Parses(&ParseId).Required();
+  free.AddOption("BLOCK", id.get(), "The block's id").Check(CheckIdIn("blocks")).Required();
   const Command clear_torn =
       verb.AddSubcommand("clear-torn", "Mark a block as consistent after its writer died mid-write (operator)");
-  clear_torn.AddOption("BLOCK", id.get(), "The block's id").Parses(&ParseId).Required();
+  clear_torn.AddOption("BLOCK", id.get(), "The block's id").Check(CheckIdIn("blocks")).Required();
   verb.Runs([=, &globals] {
     if (recall.parsed()) return Change(globals, *id, &Inspector::RecallBlock);
     if (free.parsed()) return Change(globals, *id, &Inspector::FreeBlock);

@@ -102,7 +102,9 @@ void AddBudget(Command app, const Globals& globals) {
   const Option tenant = set.AddOption("--tenant", &options->tenant,
                                       "The share of a tenant: USER (name or uid), or USER:CONTAINER")
                             .Parses(&ParseTenant);
-  set.AddOption("--session", &options->session, "The share of a session, by its id").Parses(&ParseId).Excludes(tenant);
+  set.AddOption("--session", &options->session, "The share of a session, by its id")
+      .Check(CheckIdIn("sessions"))
+      .Excludes(tenant);
   set.Runs([&globals, options] { return Set(globals, *options); });
 }
 

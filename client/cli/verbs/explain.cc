@@ -76,7 +76,9 @@ std::string ForPeople(const v1::WaitExplanation& wait, absl::Time now) {
 void AddExplain(Command app, const Globals& globals) {
   const Command verb = app.AddSubcommand("explain", "Show why a waiter waits for permits");
   const auto waiter = std::make_shared<std::string>();
-  verb.AddOption("WAITER", waiter.get(), "The waiter's number in `berth permits`").Parses(&ParseId).Required();
+  verb.AddOption("WAITER", waiter.get(), "The waiter's number in `berth permits`")
+      .Check(CheckIdIn("permits"))
+      .Required();
   verb.Runs([&globals, waiter]() -> ExitStatus {
     const uint64_t number = *ParseId(*waiter);
     return Look(globals, [&](const Inspector& inspector, Sight) -> absl::Status {

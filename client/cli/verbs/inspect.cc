@@ -1,3 +1,4 @@
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,13 @@
 namespace berth::cli {
 
 std::string CheckCount(const std::string& text) { return std::string(ParseCount(text).status().message()); }
+
+std::function<std::string(const std::string&)> CheckIdIn(const char* list) {
+  return [list](const std::string& text) {
+    const absl::Status status = ParseId(text).status();
+    return status.ok() ? "" : absl::StrCat(status.message(), " from `berth ", list, "`");
+  };
+}
 
 absl::StatusOr<std::shared_ptr<Session>> OpenFor(const Globals& globals, bool admin) {
   return Session::Open({.folder = globals.folder,

@@ -278,7 +278,9 @@ void AddPermits(Command app, const Globals& globals) {
       });
   const Command revoke =
       verb.AddSubcommand("revoke", "End a permit (operator); its holder's process is notified and not stopped");
-  revoke.AddOption("PERMIT", &options->permit, "The permit's number in `berth permits`").Parses(&ParseId).Required();
+  revoke.AddOption("PERMIT", &options->permit, "The permit's number in `berth permits`")
+      .Check(CheckIdIn("permits"))
+      .Required();
   verb.Runs([&globals, options, set, revoke] {
     const auto run = set.parsed() ? &Set : revoke.parsed() ? &Revoke : &List;
     return run(globals, *options);

@@ -112,7 +112,7 @@ void AddPlans(Command app, const Globals& globals) {
   const Command verb = app.AddSubcommand("plans", "Show plans, or one plan in detail");
   const auto plan = std::make_shared<std::string>();
   verb.AddOption("PLAN", plan.get(), "The plan's id: shows the weights, capacity and assigned units of its devices")
-      .Parses(&ParseId);
+      .Check(CheckIdIn("plans"));
   verb.Runs([&globals, plan]() -> ExitStatus {
     const uint64_t id = plan->empty() ? 0 : *ParseId(*plan);
     return Look(globals, [&](const Inspector& inspector, Sight sight) -> absl::Status {

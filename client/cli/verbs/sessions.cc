@@ -61,7 +61,7 @@ void AddSessions(Command app, const Globals& globals) {
   const auto id = std::make_shared<std::string>();
   const Command end = verb.AddSubcommand(
       "end", "End a session (operator): it gets no new lease, and its leases return when its processes end");
-  end.AddOption("ID", id.get(), "The session's id").Parses(&ParseId).Required();
+  end.AddOption("ID", id.get(), "The session's id").Check(CheckIdIn("sessions")).Required();
   verb.Runs([&globals, id, end] { return end.parsed() ? End(globals, *id) : List(globals); });
 }
 

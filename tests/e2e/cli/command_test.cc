@@ -568,7 +568,7 @@ TEST_F(CommandTest, InvalidCommandLineIsReportedAndChangesNothing) {
   refuse({"permits", "set", "gpu-tests", "--weight", "0=1001"}, 64, "1 to 1000");
   refuse({"permits", "set", "gpu-tests", "--hold-limit", "999ms"}, 64, "of at least 1s");
   refuse({"permits", "set", "gpu-tests", "--ageing", "soon"}, 64, "\"soon\" is not a time");
-  refuse({"permits", "revoke", "mine"}, 64, "\"mine\" is not an id");
+  refuse({"permits", "revoke", "mine"}, 64, "\"mine\" is not an id: expected a decimal number from `berth permits`");
   refuse({"permits", "revoke", "99999"}, 1, "no permit 99999");
   refuse({"explain", "me"}, 64, "\"me\" is not an id");
   refuse({"explain", "99999"}, 1, "no waiter 99999");
@@ -576,7 +576,7 @@ TEST_F(CommandTest, InvalidCommandLineIsReportedAndChangesNothing) {
   refuse({"budget", "set", "plenty"}, 64, "\"plenty\" is not an amount of bytes");
   refuse({"budget", "set", "100TiB"}, 1, "the most is");
   refuse({"budget", "set", "--device", "9", "1GiB"}, 1, "no device 9");
-  refuse({"sessions", "end", "mine"}, 64, "\"mine\" is not an id");
+  refuse({"sessions", "end", "mine"}, 64, "\"mine\" is not an id: expected a decimal number from `berth sessions`");
   refuse({"run", "--permits", "-1", "--", "/bin/true"}, 64, "--permits: \"-1\" is not a whole number from ");
   refuse({"run", "--permits", "18446744073709551616", "--", "/bin/true"}, 64, "is not a whole number from ");
   refuse({"run", "--permits", "0", "--", "/bin/true"}, 64, "\"0\" is not a number from 1");
