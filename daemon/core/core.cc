@@ -63,8 +63,10 @@ void Core::Rejoined(absl::Time now, ChannelId channel, Effects* effects) {
   Run(now, effects, [&](StepContext& step) { managers_->sessions.Rejoined(step, channel); });
 }
 
-void Core::ReplaceChannel(absl::Time now, ChannelId earlier, ChannelId channel, Effects* effects) {
-  Run(now, effects, [&](StepContext& step) { managers_->sessions.ReplaceChannel(step, earlier, channel); });
+void Core::ReplaceChannels(absl::Time now, std::span<const ChannelId> earlier, ChannelId channel, Effects* effects) {
+  Run(now, effects, [&](StepContext& step) {
+    for (const ChannelId before : earlier) managers_->sessions.ReplaceChannel(step, before, channel);
+  });
 }
 
 void Core::LifelineHungUp(absl::Time now, SessionId session, Effects* effects, EndReason why) {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -233,10 +234,10 @@ class Core {
   // The channel is connected again: sends its process's unacknowledged deliveries. From now on a pidfd proves the end
   // of the process.
   void Rejoined(absl::Time now, ChannelId channel, Effects* effects);
-  // Merges `earlier` into `channel`: both belong to one process, which joined the same session again after `earlier`
-  // hung up. The imports of `earlier` move to `channel`, and `earlier` is dropped. Ignored where these conditions do
-  // not hold.
-  void ReplaceChannel(absl::Time now, ChannelId earlier, ChannelId channel, Effects* effects);
+  // Merges each channel of `earlier` into `channel`: both belong to one process, which joined the same session again
+  // after the earlier one hung up. The imports of the earlier channel move to `channel`, and it is dropped. Ignores
+  // each one for which these conditions do not hold, and each one that has open work.
+  void ReplaceChannels(absl::Time now, std::span<const ChannelId> earlier, ChannelId channel, Effects* effects);
   // The last holder of the lifeline closed it: waiters leave, and nothing new is granted. Held resources return as the
   // processes are proved gone. The session ends at once where it holds nothing and no process is connected. `why` is
   // the reason that the processes receive.

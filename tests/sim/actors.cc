@@ -81,7 +81,7 @@ void Simulation::JoinAgain(ChannelId channel) {
   const Process& process = processes_.at(channel);
   for (auto it = processes_.begin(); it != processes_.end(); ++it) {
     if (it->first == channel || it->second.session != process.session || !it->second.hung_up) continue;
-    core_->ReplaceChannel(now_, it->first, channel, &effects_);
+    core_->ReplaceChannels(now_, {&it->first, 1}, channel, &effects_);
     // A channel with work on its streams stays until its process ends.
     const bool replaced = std::any_of(effects_.begin(), effects_.end(), [&](const Effect& effect) {
       const auto* const dropped = std::get_if<DropChannel>(&effect.what);

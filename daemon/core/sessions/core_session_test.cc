@@ -240,7 +240,7 @@ TEST(CoreSessionTest, RejoinedProcessTakesOverItsClosedChannel) {
   h.HangUpChannel(a);
   Peer again = h.JoinTo(a);
   const auto replace = [&](ChannelId earlier, ChannelId channel) {
-    h.Do([&](Core& core, Effects* effects) { core.ReplaceChannel(h.now, earlier, channel, effects); });
+    h.Do([&](Core& core, Effects* effects) { core.ReplaceChannels(h.now, {&earlier, 1}, channel, effects); });
   };
   replace(a.channel, again.channel);
   EXPECT_EQ(h.last_effects, "drop-channel");
@@ -263,7 +263,7 @@ TEST(CoreSessionTest, OnlyClosedChannelOfSameSessionIsReplaced) {
   Peer a = h.Open(), stranger = h.Open();
   Peer sibling = h.JoinTo(a);
   const auto replace = [&](ChannelId earlier, ChannelId channel) {
-    h.Do([&](Core& core, Effects* effects) { core.ReplaceChannel(h.now, earlier, channel, effects); });
+    h.Do([&](Core& core, Effects* effects) { core.ReplaceChannels(h.now, {&earlier, 1}, channel, effects); });
     return h.last_effects;
   };
   EXPECT_EQ(replace(sibling.channel, a.channel), "") << "it has not hung up";
@@ -273,6 +273,20 @@ TEST(CoreSessionTest, OnlyClosedChannelOfSameSessionIsReplaced) {
   EXPECT_EQ(replace(sibling.channel, ChannelId(12345)), "") << "by nobody";
   EXPECT_EQ(replace(ChannelId(12345), a.channel), "") << "nobody";
   EXPECT_EQ(replace(sibling.channel, a.channel), "drop-channel");
+}
+
+TEST(CoreSessionTest, ProcessTakesOverAllClosedChannelsAtOnce) {
+  CoreHarness h;
+  const Peer a = h.Open();
+  std::vector<ChannelId> earlier = {a.channel};
+  for (int i = 0; i < 3; ++i) earlier.push_back(h.JoinTo(a).channel);
+  Peer open = h.JoinTo(a), again = h.JoinTo(a);
+  for (const ChannelId channel : earlier) h.HangUpChannel({.session = a.session, .channel = channel});
+  earlier.insert(earlier.begin() + 1, open.channel);
+  h.Do([&](Core& core, Effects* effects) { core.ReplaceChannels(h.now, earlier, again.channel, effects); });
+  std::erase(earlier, open.channel);
+  EXPECT_EQ(h.dropped_channels, earlier);
+  EXPECT_EQ(h.core->GetSession(h.Admin(), a.session)->processes.size(), 2);
 }
 
 TEST(CoreSessionTest, EndSessionNeedsOwnershipOrAdmin) {

@@ -381,7 +381,7 @@ void AttachServer::ReplaceEarlier(SessionId session, int32_t pid, ChannelId chan
   const std::vector<ChannelId> earlier = EarlierChannels(session, pid);
   if (earlier.empty()) return;
   broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
-    for (const ChannelId before : earlier) core.ReplaceChannel(now, before, channel, effects);
+    core.ReplaceChannels(now, earlier, channel, effects);
   });
 }
 
