@@ -239,7 +239,9 @@ void BlockManager::OnWorkerNews(const WorkerNews& news) {
                                      .abandoned = news.state == fd_store::WorkerState::kAbandoned,
                                      .drain_reason = news.drain_reason,
                                      .restarts_left = news.restarts_left,
-                                     .last_failure = news.last_failure};
+                                     .last_failure = news.last_failure,
+                                     // The supervisor gives a reason for every other end.
+                                     .replaced = news.last_failure.empty()};
   if (news.state == fd_store::WorkerState::kRunning) {
     broker_.Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
       core.ReportDevice(now, news.device, news.worker_kind, report, effects);

@@ -198,8 +198,14 @@ class ChaosClient {
 
   Answer Share() {
     const auto seed = static_cast<uint32_t>(random_());
-    BERTH_ASSIGN_OR_RETURN(Block block, Block::Allocate(session_, {.bytes = Bytes(kLargest), .label = "shared"}));
-    BERTH_ASSIGN_OR_RETURN(Held held, Fill(std::move(block), seed));
+    const auto allocate = [&] { return Block::Allocate(session_, {.bytes = Bytes(kLargest), .label = "shared"}); };
+    absl::StatusOr<Block> block = allocate();
+    while (IsHeldBack(block.status())) {
+      Pause(kLongestHoldUs);
+      block = allocate();
+    }
+    BERTH_RETURN_IF_ERROR(block.status());
+    BERTH_ASSIGN_OR_RETURN(Held held, Fill(*std::move(block), seed));
     BERTH_RETURN_IF_ERROR(held.block.GrantToTenant(::getuid()));
     passing_.push_back(std::move(held));
     return absl::StrCat(FormatHandle(passing_.back().block.handle()), " ", seed);

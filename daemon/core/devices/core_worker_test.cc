@@ -116,6 +116,26 @@ TEST(CoreWorkerTest, UserIsHeldBackAfterTwoEndedWorkers) {
   h.MustAllocate(a, MiB(2));
 }
 
+TEST(CoreWorkerTest, ReplacedWorkersAreChargedToNobody) {
+  CoreHarness h;
+  Peer a = h.Open(1000);
+  const AllocateResult freed = h.MustAllocate(a, MiB(4));
+  h.Free(a, freed.block.handle, {freed.import});
+  const CallId request = h.Allocate(a, MiB(2));
+  for (int replaced = 0; replaced < 3; ++replaced) {
+    h.Do([&](Core& core, Effects* effects) {
+      core.ReportDevice(h.now, 0, WorkerKind::kMain, {.replaced = true}, effects);
+    });
+    h.DropWorker();
+    EXPECT_FALSE(h.Answered(request)) << replaced;
+    h.RaiseWorker();
+  }
+  h.WorkAll();
+  EXPECT_TRUE(h.StatusOf(request).ok()) << h.StatusOf(request);
+  EXPECT_EQ(h.BytesOf(0).retired, Bytes(0));
+  h.MustAllocate(a, MiB(2));
+}
+
 TEST(CoreWorkerTest, ReleaseThatEndsTwoWorkersWaitsForReap) {
   CoreHarness h;
   Peer a = h.Open(1000);

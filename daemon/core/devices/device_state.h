@@ -44,6 +44,8 @@ struct Worker {
   bool abandoned = false;
   uint32_t restarts_left = 0;
   std::string last_failure;
+  // The supervisor has ended the last worker to replace it.
+  bool replaced = false;
   // Calls that the worker is executing.
   CallWatch calls;
 

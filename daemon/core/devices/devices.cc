@@ -102,6 +102,7 @@ void Devices::ReportDevice(StepContext& step, uint32_t device, WorkerKind worker
   worker.abandoned = report.abandoned;
   worker.restarts_left = report.restarts_left;
   worker.last_failure = report.last_failure;
+  worker.replaced = report.replaced;
   MarkDevicesChanged(step);
   if (worker_kind == WorkerKind::kMain && !std::exchange(changed.drain_known, true)) {
     changed.drain_reason = report.drain_reason;

@@ -147,7 +147,7 @@ void Workers::WorkerDown(StepContext& step, uint32_t device, WorkerKind worker_k
     }
   }
   const BlockId executed_last = ExecutedLast(device, worker_kind);
-  if (executed_last) ChargeEnd(step, *core_.blocks.Find(executed_last));
+  if (executed_last && !down.replaced) ChargeEnd(step, *core_.blocks.Find(executed_last));
   for (const Block* const there : core_.blocks.table().OfDevice(device)) {
     const bool goes = there->phase == BlockPhase::kAbandoned || there->phase == BlockPhase::kRetired;
     if (there->worker_kind() != worker_kind || !(there->asked || goes)) continue;

@@ -166,6 +166,8 @@ struct DeviceReport {
   std::string drain_reason;
   uint32_t restarts_left = 0;
   std::string last_failure;
+  // The supervisor has ended the last worker to replace it, e.g. in an upgrade.
+  bool replaced = false;
 };
 
 }  // namespace berth::core
