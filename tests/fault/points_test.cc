@@ -466,11 +466,8 @@ TEST_F(PointsTest, FailedCallAtStopOrStartForgetsNoLease) {
   job.Wait();
   // The process that replaces one that died does not know of the stop.
   const auto stop_all = [&] {
-    EXPECT_TRUE(Eventually([&] {
-      const auto left = ProcessesWith("berthd", absl::StrCat("--folder=", daemon_.folder()));
-      for (const ChildInfo& process : left) ::kill(process.pid, SIGTERM);
-      return left.empty() && !IsAlive(daemon_.supervisor().pid());
-    }));
+    EXPECT_TRUE(daemon_.AwaitNone(SIGTERM));
+    EXPECT_TRUE(Eventually([&] { return !IsAlive(daemon_.supervisor().pid()); }));
   };
   // Ends and restarts the daemon, with the call of `process` at `point` failing, or with `process` dying there. Returns
   // the number of points.

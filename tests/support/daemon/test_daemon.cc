@@ -138,9 +138,7 @@ void TestDaemon::StartAgain(const std::vector<ListenFd>& stored) {
 }
 
 bool TestDaemon::TryStartAgain(const std::vector<ListenFd>& stored) {
-  const bool gone = Eventually([&] {
-    return ProcessesWith("berthd", absl::StrCat("--folder=", folder_)).empty() && supervisor_->IsGone();
-  });
+  const bool gone = Eventually([&] { return supervisor_->IsGone(); }) && AwaitNone();
   if (!gone) Fatal(absl::DeadlineExceededError("processes are left"), folder_);
   supervisor_.reset();
   process_.listen_fds = stored;
@@ -185,15 +183,18 @@ void TestDaemon::AwaitDrivers() {
 void TestDaemon::KillWhatIsLeft() {
   // A supervisor that lives starts what is killed here again.
   if (supervisor_.has_value() && !supervisor_->IsGone()) supervisor_->Signal(SIGKILL);
-  // A process that is about to run its program cannot be found by its arguments: so several looks must find none.
+  EXPECT_TRUE(AwaitNone(SIGKILL)) << "processes of " << folder_ << " are left";
+}
+
+bool TestDaemon::AwaitNone(int signal) const {
+  // A look misses a process that was forked meanwhile, and one that is about to run its program.
   int looks_without = 0;
-  const bool ended = Eventually([&] {
+  return Eventually([&] {
     const std::vector<ChildInfo> left = ProcessesWith("berthd", absl::StrCat("--folder=", folder_));
-    for (const ChildInfo& process : left) ::kill(process.pid, SIGKILL);
+    for (const ChildInfo& process : left) ::kill(process.pid, signal);
     looks_without = left.empty() ? looks_without + 1 : 0;
     return looks_without == 3;
   });
-  EXPECT_TRUE(ended) << "processes of " << folder_ << " are left";
 }
 
 TestDaemon::~TestDaemon() {

@@ -78,6 +78,8 @@ class TestDaemon {
   void StartAgain(const std::vector<ListenFd>& stored = {});
   // As StartAgain(). Returns whether it serves; where it has ended instead, it can be started again.
   bool TryStartAgain(const std::vector<ListenFd>& stored = {});
+  // Sends `signal`, 0 for none, to each process of the daemon until none is left. Returns whether none is left.
+  bool AwaitNone(int signal = 0) const;
   // Marks the state that a stopped or killed daemon left as that of another boot: the next daemon resumes nothing.
   void ForgetBoot();
   // Replaces or adds a flag for the next StartAgain(): the last flag with the same name counts.
