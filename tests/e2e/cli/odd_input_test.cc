@@ -207,7 +207,9 @@ TEST_F(OddWordsTest, WordsAfterEndOfOptionsAreArguments) {
 }
 
 TEST_F(OddWordsTest, AcquireWithEndOfOptionsHoldsOnePermit) {
-  const Words words = {"--json", "acquire", absl::StrCat("--owner=", ::getpid()), "--on-revoke=USR1", "--"};
+  // The client's user may send it a signal.
+  const Subprocess owner = Subprocess::Start({.argv = {"/bin/cat"}});
+  const Words words = {"--json", "acquire", absl::StrCat("--owner=", owner.pid()), "--on-revoke=USR1", "--"};
   Subprocess acquire = berth_.Start(words, kWithErrors);
   const std::string said = acquire.ReadAll();
   EXPECT_EQ(acquire.Wait(), 0) << said;

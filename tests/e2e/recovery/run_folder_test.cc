@@ -297,7 +297,9 @@ TEST_P(LockTest, OtherUserKeepsNoDaemonOut) {
   if (!IsRoot()) GTEST_SKIP() << "needs root: changes users";
   Actor holder(daemon_);
   holder.Do("acquire p");
-  Subprocess other = Subprocess::Start({.argv = {"/usr/bin/setpriv", "--reuid=1001", "--regid=1001", "--clear-groups",
+  // The other user may enter the folder.
+  const std::string groups = OtherUser().has_value() ? absl::StrCat("--groups=", kClientsGroup) : "--clear-groups";
+  Subprocess other = Subprocess::Start({.argv = {"/usr/bin/setpriv", "--reuid=1001", "--regid=1001", groups,
                                                  "/usr/bin/python3", "-c", kSquat, daemon_.folder()},
                                         .of_operator = true});
   ASSERT_EQ(Must(other.ReadLine()), "in");
