@@ -12,7 +12,10 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "client/cli/run/child.h"
 #include "common/command_line.h"
 
@@ -42,11 +45,14 @@ Option Option::MayBeEmpty() const {
   option_->get_validator(0)->active(false);
   return Check(&CheckNotArgument);
 }
-Option Option::NonNegative() const {
-  // The library's own check names the range up to the largest double, in 309 digits.
-  return Check([](const std::string& text) {
+Option Option::AtLeast(uint64_t least) const {
+  // The second check, which AddOption() adds, names the range of the type.
+  option_->get_validator(1)->active(false);
+  return Check([least](const std::string& text) {
     uint64_t value = 0;
-    return absl::SimpleAtoi(text, &value) ? "" : absl::StrCat("\"", text, "\" is not a whole number of at least 0");
+    if (absl::SimpleAtoi(text, &value) && value >= least) return std::string();
+    return absl::StrCat("\"", text, "\" is not a whole number from ", least, " to ",
+                        std::numeric_limits<uint64_t>::max());
   });
 }
 Option Option::Within(int least, int most) const {
@@ -61,9 +67,14 @@ Option Option::Within(int least, int most) const {
 Option Option::OneOf(std::vector<std::string> values) const {
   return Option(option_->check(CLI::IsMember(std::move(values))));
 }
-Option Option::OneWord(char separator) const {
-  if (separator != 0) option_->delimiter(separator);
-  return Option(option_->allow_extra_args(false));
+Option Option::OneWord() const { return Option(option_->allow_extra_args(false)); }
+Option Option::List() const {
+  return OneWord().Check([](const std::string& text) {
+    for (const absl::string_view name : absl::StrSplit(text, ',')) {
+      if (absl::StripAsciiWhitespace(name).empty()) return absl::StrCat("\"", text, "\" has an empty name");
+    }
+    return std::string();
+  });
 }
 Option Option::ShowDefault() const { return Option(option_->capture_default_str()); }
 Option Option::Hide() const { return Option(option_->group("")); }

@@ -44,13 +44,16 @@ class Option {
   }
   // Accepts an empty or blank value, for text of which none is as good as an empty one.
   Option MayBeEmpty() const;
-  Option NonNegative() const;
-  // For an int.
+  // For a uint64_t, which may be optional.
+  Option AtLeast(uint64_t least) const;
+  // For an integer.
   Option Within(int least, int most) const;
   // The help text lists the values.
   Option OneOf(std::vector<std::string> values) const;
-  // For several values: one word after the name has those of one use, separated by `separator` if that is not 0.
-  Option OneWord(char separator = 0) const;
+  // For several values: one word after the name is the value of one use.
+  Option OneWord() const;
+  // As OneWord(), for a list of names separated by commas. Rejects an empty name; the verb splits the list.
+  Option List() const;
   // The help text shows the variable's present value as the default.
   Option ShowDefault() const;
   Option Hide() const;

@@ -44,7 +44,7 @@ constexpr char kCudaVariable[] = "CUDA_VISIBLE_DEVICES";
 // Device names that are no UUID.
 constexpr absl::string_view kPicks[] = {kAnyDevice, "best", "highest-score", "round-robin"};
 // The maximum number of devices of a node and of members of a gang.
-constexpr uint64_t kMaxGpus = 64;
+constexpr int kMaxGpus = 64;
 
 // "1 device", "2 devices".
 std::string Counted(uint64_t count, absl::string_view noun) {
@@ -106,6 +106,8 @@ std::vector<GangMember> MembersOf(const PermitRequest& request) {
   if (device.empty() && (request.gpus > 0 || !request.mem.empty())) device = kAnyDevice;
   const bool asks = !request.min_capability.empty() || !request.island_of.empty() || !request.among.empty();
   if (device.empty() && asks) device = kAnyDevice;
+  const std::vector<std::string> among =
+      absl::StrSplit(absl::StrJoin(request.among, ","), ',', absl::SkipEmpty());
   const uint32_t capability = request.min_capability.empty() ? 0 : *ParseCapability(request.min_capability);
   members.resize(std::max<uint64_t>(request.gpus, 1), {.pool = request.pool,
                                                        .units = request.units,
@@ -113,7 +115,7 @@ std::vector<GangMember> MembersOf(const PermitRequest& request) {
                                                        .declared = declared,
                                                        .min_capability = capability,
                                                        .island_of = request.island_of,
-                                                       .among = request.among,
+                                                       .among = among,
                                                        .wait_for_device = request.wait_for_device});
   return members;
 }
@@ -153,7 +155,7 @@ int SignalOf(const std::string& name) {
 
 void AddPermitOptions(Command verb, PermitRequest* request) {
   verb.AddOption("--pool", &request->pool, "The pool (default: gpu-tests)");
-  verb.AddOption("--permits", &request->units, "Units of the pool (default: 1)").Check(CheckCount);
+  verb.AddOption("--permits", &request->units, "Units of the pool (default: 1)").AtLeast(1);
   verb.AddFlag("--exclusive", &request->exclusive,
                "Acquire only while no other permit of the pool is in use, and exclude other permits until the release");
   verb.AddOption("--priority", &request->priority, "From -10 to 10; higher priorities are served first (default: 0)")
@@ -161,7 +163,7 @@ void AddPermitOptions(Command verb, PermitRequest* request) {
   verb.AddOption("--gpus", &request->gpus,
                  "Acquire this many devices, all or none, and name them in BERTH_DEVICE and CUDA_VISIBLE_DEVICES; "
                  "--permits and --mem apply to each (default: 0)")
-      .Check(CheckCount);
+      .Within(1, kMaxGpus);
   verb.AddOption(
       "--device", &request->device,
       "any (default: the least loaded), best (the most free bytes), highest-score, round-robin, or an ordinal, a UUID "
@@ -169,7 +171,7 @@ void AddPermitOptions(Command verb, PermitRequest* request) {
   verb.AddOption("--devices", &request->among,
                  "Choose among these devices only, e.g. 0,1 (named as in --device); CUDA_VISIBLE_DEVICES also limits "
                  "the choice; implies --gpus 1")
-      .OneWord(',');
+      .List();
   verb.AddFlag("--wait-for-device", &request->wait_for_device,
                "If every device that --device, --devices and the like allow is out of service, wait for one of them "
                "instead of failing");
@@ -196,9 +198,6 @@ void AddPermitOptions(Command verb, PermitRequest* request) {
 absl::Status Check(const PermitRequest& request) {
   if (!request.timeout.empty()) BERTH_RETURN_IF_ERROR(Named("--timeout", ParseTimeSpan(request.timeout).status()));
   if (!request.mem.empty()) BERTH_RETURN_IF_ERROR(Named("--mem", ParseBytes(request.mem).status()));
-  if (request.gpus > kMaxGpus) {
-    return absl::InvalidArgumentError(absl::StrCat("--gpus ", request.gpus, ": the maximum is ", kMaxGpus));
-  }
   const bool named = !request.device.empty() && !absl::c_linear_search(kPicks, request.device);
   if (request.gpus > 1 && named) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -41,7 +41,7 @@ struct PermitRequest {
   // each gets `units` and `mem`, or none is granted.
   uint64_t gpus = 0;
   std::string device;
-  // Candidate devices; empty: all.
+  // Lists of candidate devices, each separated by commas; empty: all.
   std::vector<std::string> among;
   // `min_capability`: "9.0"; empty for any. `island_of`: a device; empty for any island.
   std::string min_capability;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <set>
 #include <utility>
 #include <vector>
@@ -152,7 +153,7 @@ void AddRunReportOptions(Command verb, RunReportOptions* options) {
       "of the command; reason= if it did not run; permit=held or permit=ended; exit=");
   verb.AddOption(kFdOption, &options->status_fd,
                  "Write the same lines to this open fd, which the command does not inherit")
-      .NonNegative()
+      .Within(0, std::numeric_limits<int>::max())
       .Excludes(file);
 }
 

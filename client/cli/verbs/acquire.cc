@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -296,7 +297,7 @@ void AddAcquire(Command app, const Globals& globals) {
   verb.AddFlag("--shell", &options->shell, "Print text that a POSIX shell evaluates");
   verb.AddOption("--owner", &options->owner,
                  "The pid of the process with whose end the permits return (default: the process that runs `berth`)")
-      .Check(CheckCount);
+      .Within(1, std::numeric_limits<pid_t>::max());
   AddPermitOptions(verb, &options->request);
   AddOnRevoke(verb, "the owner", &options->on_revoke);
   verb.AddOption("--keep", &options->keep, "").Hide();

@@ -167,6 +167,32 @@ INSTANTIATE_TEST_SUITE_P(Values, ValuesTest,
                                            Case{"Nonsense", "soon?", false, "soon?"}),
                          [](const auto& info) { return info.param.name; });
 
+TEST(NumbersTest, RefusalNamesTheOptionsOwnRange) {
+  const std::vector<std::pair<Words, std::string>> rows = {
+      {{"run", "--gpus", "-1", "true"}, "--gpus: \"-1\" is not a whole number from 1 to 64"},
+      {{"run", "--gpus", "65", "true"}, "--gpus: \"65\" is not a whole number from 1 to 64"},
+      {{"run", "--permits", "-1", "true"}, "--permits: \"-1\" is not a whole number from 1"},
+      {{"acquire", "--owner", "-1"}, "--owner: \"-1\" is not a whole number from 1 to 2147483647"},
+      {{"acquire", "--owner", "2147483648"}, "--owner: \"2147483648\" is not a whole number from 1 to 2147483647"},
+      {{"permits", "set", "p", "4", "--tenant-cap", "-1"},
+       "--tenant-cap: \"-1\" is not a whole number from 0"}};
+  for (const auto& [words, says] : rows) {
+    Subprocess berth = Start(words);
+    const std::string said = berth.ReadAll();
+    EXPECT_EQ(berth.Wait(), kUsage) << said;
+    EXPECT_TRUE(absl::StrContains(said, says)) << said;
+  }
+}
+
+TEST(ListsTest, EmptyNameIsRefused) {
+  for (const char* const list : {"0,,1", ",0", "0,", ","}) {
+    Subprocess berth = Start({"run", "--devices", list, "true"});
+    const std::string said = berth.ReadAll();
+    EXPECT_EQ(berth.Wait(), kUsage) << said;
+    EXPECT_TRUE(absl::StrContains(said, absl::StrCat("--devices: \"", list, "\" has an empty name"))) << said;
+  }
+}
+
 class FlagsTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(FlagsTest, EveryFlagRefusesIt) {
