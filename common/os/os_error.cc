@@ -35,6 +35,12 @@ absl::StatusCode CodeOf(int error) {
   }
 }
 
+// Returns "4 KiB" or "100 bytes": never rounded.
+std::string SizeOf(const rlimit& limit) {
+  const bool whole = limit.rlim_cur % 1024 == 0;
+  return absl::StrCat(whole ? limit.rlim_cur / 1024 : limit.rlim_cur, whole ? " KiB" : " bytes");
+}
+
 // Returns the exceeded limit, if it is this process's own, and how to raise it.
 std::string LimitOf(int error) {
   rlimit limit = {};
@@ -45,15 +51,15 @@ std::string LimitOf(int error) {
     // Either limit may be the exceeded one.
     std::string limits;
     if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-      absl::StrAppend(&limits, " (RLIMIT_AS is ", limit.rlim_cur >> 10, " KiB: ulimit -v raises it)");
+      absl::StrAppend(&limits, " (RLIMIT_AS is ", SizeOf(limit), ": ulimit -v raises it)");
     }
     if (::getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-      absl::StrAppend(&limits, " (RLIMIT_DATA is ", limit.rlim_cur >> 10, " KiB: ulimit -d raises it)");
+      absl::StrAppend(&limits, " (RLIMIT_DATA is ", SizeOf(limit), ": ulimit -d raises it)");
     }
     return limits;
   }
   if (error == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    return absl::StrCat(" (RLIMIT_FSIZE is ", limit.rlim_cur >> 10, " KiB: ulimit -f raises it)");
+    return absl::StrCat(" (RLIMIT_FSIZE is ", SizeOf(limit), ": ulimit -f raises it)");
   }
   return "";
 }

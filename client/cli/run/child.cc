@@ -35,7 +35,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
 absl::string_view NameOf(absl::string_view entry) { return entry.substr(0, entry.find('=') + 1); }
 
 absl::Status NotExecuted(const std::string& program, int error) {
-  const std::string text = absl::StrCat(program, ": ", ::strerror(error));
+  const std::string text = absl::StrCat(program.empty() ? "the empty command name" : program, ": ", ::strerror(error));
   return error == ENOENT ? absl::NotFoundError(text) : absl::FailedPreconditionError(text);
 }
 

@@ -339,6 +339,8 @@ TEST_F(RunTest, CommandExecutedInPlaceHoldsPermit) {
             0)
       << said_;
   EXPECT_EQ(Run({"--exec", "--", "no-such-command-anywhere"}), 127);
+  EXPECT_EQ(Run({"--exec", "--", ""}), 127);
+  EXPECT_TRUE(absl::StrContains(said_, "the empty command name: No such file")) << said_;
   EXPECT_EQ(Run({"--exec", "--", daemon_.folder()}), 126);
   EXPECT_EQ(Run({"--exec", "--until=command", "--", "/bin/true"}), 64);
   EXPECT_TRUE(PermitsBecome(0));
