@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 #include <string>
 
 #include <berth/error.h>
 #include <berth/session_options.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/line_output.h"
 #include "common/os/os_error.h"
@@ -37,6 +39,27 @@ bool Wrote(bool written) {
   int none = 0;
   if (!written) output_error.compare_exchange_strong(none, errno);
   return written;
+}
+
+// Returns the way out of a refusal that found nothing of this id or name: the command that lists what exists. Empty if
+// the text names one, or for other refusals.
+std::string ListingOf(const absl::Status& status) {
+  struct Listing {
+    absl::string_view kind;
+    absl::string_view command;
+  };
+  static constexpr Listing kListings[] = {
+      {"block", "blocks"}, {"device", "devices"},           {"permit", "permits"},  {"plan", "plans"},
+      {"published block", "blocks"}, {"reservation", "reservations"}, {"session", "sessions"}, {"waiter", "permits"}};
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value() || details->reason != Reason::kNotFound) return "";
+  if (absl::StrContains(status.message(), "`berth ")) return "";
+  const auto kind = details->metadata.find("kind");
+  if (kind == details->metadata.end()) return "";
+  for (const Listing& listing : kListings) {
+    if (listing.kind == kind->second) return absl::StrCat(": `berth ", listing.command, "` lists those that exist");
+  }
+  return "";
 }
 
 }  // namespace
@@ -78,7 +101,7 @@ absl::Status LocalError(absl::string_view what, int error) {
 
 ExitStatus Report(const absl::Status& status) {
   if (status.ok()) return {};
-  Complain(status.message());
+  Complain(absl::StrCat(status.message(), ListingOf(status)));
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
