@@ -110,6 +110,9 @@ ExitStatus LookAtNode(const Globals& globals, absl::FunctionRef<absl::Status(con
 // no reader any more (client/cli/reader_watch.h).
 absl::Status Follow(const Inspector& inspector, absl::FunctionRef<absl::Status(const Inspector&)> follow);
 
+// Reports on stderr that the daemon cannot save the operators' settings, after a verb has changed one of them.
+void ComplainOfUnsavedSettings(const Inspector& inspector);
+
 // Opens a session as Inspect() does, for a verb that uses it directly.
 absl::StatusOr<std::shared_ptr<Session>> OpenFor(const Globals& globals, bool admin);
 

@@ -78,6 +78,7 @@ ExitStatus Set(const Globals& globals, const BudgetOptions& options) {
       request.set_device(device.ordinal());
     }
     BERTH_ASSIGN_OR_RETURN(const v1::SetBudgetResponse answer, inspector.SetBudget(request));
+    ComplainOfUnsavedSettings(inspector);
     return Show(globals, answer, [&] { return ForPeople(answer.budgets()); });
   });
 }

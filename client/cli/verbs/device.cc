@@ -36,6 +36,7 @@ void AddAct(Command verb, const Globals& globals, const char* name, const char* 
     return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
       BERTH_ASSIGN_OR_RETURN(const v1::Device named, FindDevice(inspector, *device));
       BERTH_ASSIGN_OR_RETURN(const v1::Device answer, (inspector.*act)(named.ordinal()));
+      if (act == &Inspector::UndrainDevice) ComplainOfUnsavedSettings(inspector);
       return ShowState(globals, answer);
     });
   });
@@ -76,6 +77,7 @@ void AddDrain(Command verb, const Globals& globals) {
     return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
       BERTH_ASSIGN_OR_RETURN(const v1::Device named, FindDevice(inspector, *device));
       BERTH_ASSIGN_OR_RETURN(const v1::Device answer, inspector.DrainDevice(named.ordinal(), *reason));
+      ComplainOfUnsavedSettings(inspector);
       return ShowState(globals, answer);
     });
   });

@@ -3,7 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/reader_watch.h"
 #include "client/cli/verbs.h"
@@ -18,6 +20,13 @@ std::function<std::string(const std::string&)> CheckIdIn(const char* list) {
     const absl::Status status = ParseId(text).status();
     return status.ok() ? "" : absl::StrCat(status.message(), " from `berth ", list, "`");
   };
+}
+
+void ComplainOfUnsavedSettings(const Inspector& inspector) {
+  const absl::StatusOr<v1::Node> node = inspector.GetNode();
+  if (!node.ok() || node->settings_fault().empty()) return;
+  Complain(absl::StrCat("the setting is in effect, but not saved: the next boot loses it, unless a retry succeeds: ",
+                        node->settings_fault()));
 }
 
 absl::StatusOr<std::shared_ptr<Session>> OpenFor(const Globals& globals, bool admin) {

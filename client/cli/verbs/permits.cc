@@ -224,6 +224,7 @@ ExitStatus Set(const Globals& globals, const Options& options) {
   const v1::SetPoolRequest change = MakeChange(options);
   return Inspect(globals, /*admin=*/true, [&](const Inspector& inspector) -> absl::Status {
     BERTH_ASSIGN_OR_RETURN(const v1::Pool pool, inspector.SetPool(change));
+    ComplainOfUnsavedSettings(inspector);
     return Show(globals, pool, [&] { return DescribePool(pool); });
   });
 }
@@ -251,7 +252,7 @@ void AddPermits(Command app, const Globals& globals) {
   set.AddOption("CAP", &options->cap,
                 "The most units in use at once, at least 1; \"default\" discards all changes by operators")
       .Check([](const std::string& text) { return text == "default" ? "" : CheckCount(text); });
-  set.AddOption("--tenant-cap", &options->tenant_cap, "The most units in use by one tenant; 0: no limit").NonNegative();
+  set.AddOption("--tenant-cap", &options->tenant_cap, "The most units in use by one tenant; 0: no limit").AtLeast(0);
   set.AddOption("--ageing", &options->ageing,
                 "The wait after which a request counts as having the highest priority, e.g. 10m")
       .Parses(&ParseTimeSpan);

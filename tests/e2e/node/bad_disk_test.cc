@@ -15,11 +15,13 @@
 #include <ostream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <berth/error.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/berth_command.h"
@@ -35,6 +37,9 @@ namespace fs = std::filesystem;
 
 // The mounts of these tests end with them, also where a test aborts.
 const bool kOwnMounts = EnterOwnMounts();
+
+// Part of the report of a command whose setting is not saved.
+constexpr char kUnsaved[] = "not saved: the next boot loses it";
 
 enum class Fault { kFull, kReadOnly };
 
@@ -167,6 +172,25 @@ class BadDiskTest : public ::testing::TestWithParam<Case> {
   int SetTenantCap(const char* cap) {
     return BerthCommand(Folder("run")).Run({"--admin", "permits", "set", "gpu-tests", "--tenant-cap", cap});
   }
+  // Returns the output of a command that succeeds, with its errors.
+  std::string SaidBy(const std::vector<std::string>& words) {
+    Subprocess command = BerthCommand(Folder("run")).Start(words, {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
+    std::string said = command.ReadAll();
+    EXPECT_EQ(command.Wait(), 0) << said;
+    return said;
+  }
+  // Expects each command that changes a stored setting to report that the setting is not saved.
+  void ExpectLossIsReported() {
+    const std::vector<std::string> commands[] = {{"--admin", "permits", "set", "gpu-tests", "--tenant-cap", "3"},
+                                                 {"device", "drain", "0"},
+                                                 {"device", "undrain", "0"},
+                                                 {"budget", "set", "1GiB", "--device", "0"},
+                                                 {"budget", "set", "default", "--device", "0"}};
+    for (const std::vector<std::string>& words : commands) {
+      const std::string said = SaidBy(words);
+      EXPECT_TRUE(absl::StrContains(said, kUnsaved)) << absl::StrJoin(words, " ") << "\n" << said;
+    }
+  }
   void KillBroker() {
     for (const ChildInfo& child : ChildrenOf(daemon_->pid())) {
       if (child.name == "berth-broker") ::kill(child.pid, SIGKILL);
@@ -186,6 +210,7 @@ class BadDiskTest : public ::testing::TestWithParam<Case> {
     if (GetParam().folder != absl::string_view("state")) return;
     EXPECT_TRUE(IsLogged("cannot save the operators' settings: ")) << Log();
     EXPECT_TRUE(absl::StrContains(Log(), "Read-only file system")) << Log();
+    ExpectLossIsReported();
   }
   // Expects it to store that once the folder is writable again.
   void ExpectWritableFolderIsUsed() {
@@ -193,6 +218,7 @@ class BadDiskTest : public ::testing::TestWithParam<Case> {
     EXPECT_EQ(SetTenantCap("2"), 0);
     if (GetParam().folder != absl::string_view("state")) return;
     EXPECT_TRUE(IsLogged("saved the operators' settings to ")) << Log();
+    EXPECT_TRUE(Eventually([&] { return !absl::StrContains(SaidBy({"device", "undrain", "0"}), kUnsaved); }));
   }
 
   std::string parent_;
