@@ -226,7 +226,7 @@ TEST_F(OddWordsTest, NumberOutOfRangeIsReportedWithOptionAndLimit) {
            {{"history", "--since", "0x10"}, "--since: \"0x10\" is neither a duration"},
            {{"run", "--priority", "soon", "--", "/bin/true"}, "--priority: \"soon\" is not a whole number from -10 to"},
            {{"run", "--priority", "11", "--", "/bin/true"}, "\"11\" is not a whole number from -10 to 10"},
-           {{"run", "--status-fd", "99999999999", "--", "/bin/true"}, "is not a whole number from -2147483648 to 2"},
+           {{"run", "--status-fd", "99999999999", "--", "/bin/true"}, "is not a whole number from 0 to 2147483647"},
            {{"run", "--status-fd", "-1", "--", "/bin/true"}, "--status-fd: \"-1\" is not a whole number from 0"},
            {{"acquire", "--shell", "--owner", "99999999999"}, "--owner: \"99999999999\" is not a "}}) {
     ExpectEnd(words, 64, says);

@@ -54,7 +54,8 @@ TEST_F(ProbeCommandTest, HostMemoryIsNoDeviceUnlessAllowed) {
 }
 
 TEST_F(ProbeCommandTest, MissingDeviceIsNamed) {
-  EXPECT_EQ(Failure({"probe", "sphere", "--device", "7"}), "berth: sphere backend: no device 7\n");
+  EXPECT_EQ(Failure({"probe", "sphere", "--device", "7"}),
+            "berth: sphere backend: no device 7: `berth devices` lists those that exist\n");
   EXPECT_EQ(berth_.Run({"probe"}), 64);
 }
 
