@@ -27,7 +27,8 @@ def _precompiled_header_impl(ctx):
         # Paths of files would be stored as absolute ones, and no other checkout could use the cached file.
         source_file = "-",
         output_file = "-",
-        use_pic = ctx.attr.pic,
+        # As all units are (.bazelrc).
+        use_pic = True,
     )
     arguments = cc_common.get_memory_inefficient_command_line(
         feature_configuration = configuration,
@@ -58,7 +59,6 @@ precompiled_header = rule(
     attrs = {
         "header": attr.label(allow_single_file = [".h"], mandatory = True),
         "copts": attr.string_list(),
-        "pic": attr.bool(),
         "_versions": attr.label(default = Label("@system//:versions.h"), allow_single_file = True),
         "_cc_toolchain": attr.label(default = Label("@bazel_tools//tools/cpp:current_cc_toolchain")),
     },
