@@ -5,6 +5,7 @@
 
 #include <berth/error.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/os/memfd.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
@@ -32,10 +33,13 @@ absl::StatusOr<UniqueFd> AsClients(absl::StatusOr<UniqueFd> fd) {
 
 }  // namespace
 
-ModuleStore::ModuleStore(Broker* broker, std::unique_ptr<ModuleFiles> files, Bytes largest)
+ModuleStore::ModuleStore(Broker* broker, std::unique_ptr<ModuleFiles> files, Bytes largest,
+                         Bytes written_at_once)
     : broker_(*broker),
       largest_(largest),
       files_(std::move(files)),
+      written_({.per_second = static_cast<double>(kWrittenPerSecond.count()),
+                .burst = static_cast<double>(written_at_once.count())}),
       thread_(NeededThread("modules", [this] { Run(); })) {}
 
 ModuleStore::~ModuleStore() {
@@ -175,7 +179,11 @@ void ModuleStore::Store(const core::ModuleWork& work) {
 }
 
 void ModuleStore::Write(const core::ModuleWork& work, const UniqueFd& memory) {
-  const absl::Status written = files_->Store(work.record, memory.get());
+  const uint32_t user = core::UserOf(work.record.tenant);
+  const absl::Time now = SteadyNow();
+  const absl::Status written = written_.Of(now, user).Take(now, static_cast<double>(work.record.bytes.count()))
+                                   ? files_->Store(work.record, memory.get())
+                                   : absl::ResourceExhaustedError(absl::StrCat("uid ", user, " stores too many bytes"));
   // Logs only the first failure in a row: a full disk stays full for a while.
   if (!written.ok() && !unwritable_) {
     spdlog::warn("cannot persist a compiled module: {}; it is lost at a restart", std::string(written.message()));

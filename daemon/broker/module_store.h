@@ -9,7 +9,7 @@
 //
 // A separate thread does the slow work, so that no caller waits for a disk. The thread executes one step per user in
 // turn, and each user's steps in order. A step handles at most the size of one module. A module that is dropped before
-// its turn to be written to disk is not written.
+// its turn to be written to disk is not written. Nor is a module that exceeds its user's rate: it is lost at a restart.
 
 #ifndef DAEMON_BROKER_MODULE_STORE_H_
 #define DAEMON_BROKER_MODULE_STORE_H_
@@ -27,6 +27,7 @@
 #include "common/os/unique_fd.h"
 #include "common/steady_cond_var.h"
 #include "common/thread.h"
+#include "daemon/base/token_bucket.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/module_files.h"
 #include "daemon/broker/user_turns.h"
@@ -37,9 +38,14 @@ namespace berth {
 // Thread-safe.
 class ModuleStore {
  public:
+  // The bytes that the store writes to the disk for one user: at once, and then each second.
+  static constexpr Bytes kWrittenAtOnce = MiB(512);
+  static constexpr Bytes kWrittenPerSecond = MiB(16);
+
   // `files` may be null: then no module survives a restart. Each place has the size `largest`. `broker` must outlive
   // the store.
-  ModuleStore(Broker* broker, std::unique_ptr<ModuleFiles> files, Bytes largest);
+  ModuleStore(Broker* broker, std::unique_ptr<ModuleFiles> files, Bytes largest,
+              Bytes written_at_once = kWrittenAtOnce);
   ModuleStore(const ModuleStore&) = delete;
   ModuleStore& operator=(const ModuleStore&) = delete;
   // Discards steps that have not begun.
@@ -79,6 +85,7 @@ class ModuleStore {
   // Used by the thread alone.
   const std::unique_ptr<ModuleFiles> files_;
   bool unwritable_ = false;
+  UidBuckets written_;
 
   mutable Mutex mu_;
   CondVar more_;

@@ -99,7 +99,7 @@ class ModuleStoreTest : public ::testing::Test {
     auto files = ModuleFiles::Open(folder_ + "/state");
     ASSERT_TRUE(files.ok()) << files.status();
     const ModuleFiles::Contents contents = (*files)->Scan();
-    store_ = std::make_unique<ModuleStore>(broker_.get(), *std::move(files), MiB(1));
+    store_ = std::make_unique<ModuleStore>(broker_.get(), *std::move(files), MiB(1), written_at_once_);
     sink_.store = store_.get();
     broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
       for (const core::ModuleRecord& record : contents.records) core.RestoreModule(now, record, effects);
@@ -140,10 +140,13 @@ class ModuleStoreTest : public ::testing::Test {
     return answer.ok() ? std::get<core::ObtainModuleResult>(*answer) : core::ObtainModuleResult();
   }
   absl::Status Store(core::CompileId compile, uint64_t bytes, const Digest& content) {
+    return Store(compile, bytes, content, caller());
+  }
+  absl::Status Store(core::CompileId compile, uint64_t bytes, const Digest& content, const core::Caller& caller) {
     RecordedCall call;
     broker_->Submit(broker_->NewCall(), &call,
                     [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
-                      core.StoreModule(now, id, caller(), {.sequence = ++sequence_},
+                      core.StoreModule(now, id, caller, {.sequence = ++sequence_},
                                        {.compile = compile, .bytes = Bytes(bytes), .content = content},
                                        effects);
                     });
@@ -154,11 +157,12 @@ class ModuleStoreTest : public ::testing::Test {
     ASSERT_TRUE(place.ok()) << place.status();
     ASSERT_EQ(::pwrite(place->get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
   }
-  void MustStore(const std::string& key, const std::string& text) {
-    const core::ObtainModuleResult right = Obtain(key);
+  void MustStore(const std::string& key, const std::string& text) { MustStore(key, text, caller()); }
+  void MustStore(const std::string& key, const std::string& text, const core::Caller& caller) {
+    const core::ObtainModuleResult right = Obtain(key, caller);
     ASSERT_TRUE(right.compile);
     Write(right.compile, text);
-    const absl::Status stored = Store(right.compile, text.size(), Sha256Of(text));
+    const absl::Status stored = Store(right.compile, text.size(), Sha256Of(text), caller);
     ASSERT_TRUE(stored.ok()) << stored;
   }
   std::string Read(core::ModuleId module) {
@@ -170,7 +174,8 @@ class ModuleStoreTest : public ::testing::Test {
   }
 
   std::string folder_;
-  // Limits of the next broker.
+  // Limits of the next broker, and of its store.
+  Bytes written_at_once_ = ModuleStore::kWrittenAtOnce;
   core::ModuleLimits limits_;
   ModuleSink sink_;
   uint64_t last_id_ = 0;
@@ -324,6 +329,21 @@ TEST_F(ModuleStoreTest, ModulesSurviveRestart) {
   const core::ObtainModuleResult hit = Obtain("key");
   EXPECT_FALSE(hit.compile);
   EXPECT_EQ(Read(hit.module), kText);
+}
+
+TEST_F(ModuleStoreTest, ModuleBeyondUsersRateIsNotPersisted) {
+  Stop();
+  written_at_once_ = Bytes(sizeof(kText));
+  Start();
+  // More than the rate ever allows at once.
+  const std::string large(2 * sizeof(kText), 'x');
+  MustStore("large", large);
+  EXPECT_EQ(Read(Obtain("large").module), large) << "in memory";
+  MustStore("small", kText, OpenSession(4711));
+  Stop();
+  Start();
+  EXPECT_TRUE(Obtain("large").compile);
+  EXPECT_FALSE(Obtain("small", OpenSession(4711)).compile) << "another user's";
 }
 
 TEST_F(ModuleStoreTest, ModuleChangedOnDiskIsCompiledAnew) {

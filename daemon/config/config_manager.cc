@@ -17,9 +17,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/status_macros.h"
+#include "daemon/base/token_bucket.h"
 #include "daemon/config/config_table.h"
 #include "daemon/core/permits/pool_change.h"
-#include "daemon/service/limits/token_bucket.h"
 #include "spdlog/spdlog.h"
 
 namespace berth {
@@ -58,7 +58,7 @@ std::string TextOf(Number number) {
 std::string TextOf(bool flag) { return flag ? "true" : "false"; }
 std::string TextOf(Bytes bytes) { return FormatBytes(bytes); }
 std::string TextOf(const std::string& text) { return text; }
-std::string TextOf(const service::Rate& rate) { return absl::StrCat(std::llround(rate.per_second)); }
+std::string TextOf(const Rate& rate) { return absl::StrCat(std::llround(rate.per_second)); }
 
 template <typename Value>
 std::string TextOf(const Value& value, const char* /*unset*/) {

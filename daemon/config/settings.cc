@@ -174,7 +174,7 @@ class SettingsReader {
   }
 
   // Scales the burst by the same factor.
-  absl::Status ReadValue(const toml::node& node, const Setting& setting, service::Rate* out) const {
+  absl::Status ReadValue(const toml::node& node, const Setting& setting, Rate* out) const {
     uint32_t per_second;
     BERTH_RETURN_IF_ERROR(ReadValue(node, setting, &per_second));
     *out = {.per_second = static_cast<double>(per_second), .burst = out->burst / out->per_second * per_second};

@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "daemon/base/token_bucket.h"
 #include "daemon/broker/history_writer.h"
 #include "daemon/config/options.h"
 #include "daemon/core/core.h"
@@ -22,7 +23,6 @@
 #include "daemon/server/memory_watch.h"
 #include "daemon/service/attach/attach_limits.h"
 #include "daemon/service/audit/audit_log.h"
-#include "daemon/service/limits/token_bucket.h"
 #include "daemon/service/rpc/config_source.h"
 #include "daemon/service/transport/connection_table.h"
 
@@ -67,7 +67,7 @@ struct Settings {
 // A key of the configuration file, and its value.
 struct Setting {
   using Value =
-      std::variant<uint32_t*, uint64_t*, bool*, Bytes*, absl::Duration*, service::Rate*, std::optional<uint64_t>*,
+      std::variant<uint32_t*, uint64_t*, bool*, Bytes*, absl::Duration*, Rate*, std::optional<uint64_t>*,
                    std::optional<Bytes>*, std::optional<std::string>*>;
 
   // Such as "memory.warm_blocks".

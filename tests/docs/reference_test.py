@@ -402,6 +402,8 @@ LIMITS_OF = {
                        ("daemon/core/types/limits.h", "bytes_per_session", "bytes_per_channel", "per_channel")],
     "compiled modules: number": [("daemon/core/types/module_types.h", "modules")],
     "compiled modules: bytes": [("daemon/core/types/module_types.h", "total", "tenant")],
+    "compiled modules: writes": [
+        ("daemon/broker/module_store.h", "kWrittenAtOnce", "kWrittenPerSecond")],
     "modules in compilation": [("daemon/core/types/module_types.h", "compiles", "compiles_per_user")],
     "requests that wait for a compile": [("daemon/core/types/module_types.h", "waiters_per_user")],
     "the thread that stores": [],

@@ -29,11 +29,11 @@
 #include "common/mutex.h"
 #include "common/steady_cond_var.h"
 #include "common/thread.h"
+#include "daemon/base/token_bucket.h"
 #include "daemon/core/types/caller.h"
 #include "daemon/core/types/ring_shares.h"
 #include "daemon/service/audit/audit_files.h"
 #include "daemon/service/audit/audit_who.h"
-#include "daemon/service/limits/token_bucket.h"
 
 namespace berth::service {
 

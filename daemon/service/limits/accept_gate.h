@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
-#include "daemon/service/limits/token_bucket.h"
+#include "daemon/base/token_bucket.h"
 
 namespace berth::service {
 

@@ -1,13 +1,13 @@
-// Limits on clients: rates, the accept gate, and quotas of users.
+// Limits on clients: the accept gate, and quotas of users.
 
 #include <algorithm>
 
 #include <berth/error.h>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/token_bucket.h"
 #include "daemon/core/types/user_share.h"
 #include "daemon/service/limits/accept_gate.h"
-#include "daemon/service/limits/token_bucket.h"
 #include "daemon/service/limits/uid_quota.h"
 
 namespace berth::service {
@@ -34,42 +34,6 @@ void AcceptGate::Punish(uint32_t uid, absl::Time now) {
 uint64_t AcceptGate::refused_total() const {
   MutexLock lock(&mu_);
   return refused_;
-}
-
-// ---- token_bucket.h ------------------------------------------------------------------------------------------
-
-void TokenBucket::Refill(absl::Time now) {
-  if (now <= last_) return;
-  if (last_ != absl::InfinitePast()) {
-    tokens_ = std::min(rate_.burst, tokens_ + absl::ToDoubleSeconds(now - last_) * rate_.per_second);
-  }
-  last_ = now;
-}
-
-bool TokenBucket::Take(absl::Time now, double tokens) {
-  Refill(now);
-  if (tokens_ < tokens) return false;
-  tokens_ -= tokens;
-  return true;
-}
-
-void TokenBucket::TakeUpTo(absl::Time now, double tokens) {
-  Refill(now);
-  tokens_ -= std::min(tokens_, tokens);
-}
-
-bool TokenBucket::IsFull(absl::Time now) {
-  Refill(now);
-  return tokens_ >= rate_.burst;
-}
-
-TokenBucket& UidBuckets::Of(absl::Time now, uint32_t uid) {
-  if (const auto found = buckets_.find(uid); found != buckets_.end()) return found->second;
-  if (buckets_.size() >= sweep_at_) {
-    absl::erase_if(buckets_, [now](auto& bucket) { return bucket.second.IsFull(now); });
-    sweep_at_ = std::max(kLeastSweep, 2 * buckets_.size());
-  }
-  return buckets_.emplace(uid, TokenBucket(rate_)).first->second;
 }
 
 // ---- uid_quota.h ---------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@
 #include "absl/time/time.h"
 #include "common/mutex.h"
 #include "common/os/unique_fd.h"
+#include "daemon/base/token_bucket.h"
 #include "daemon/core/types/tenant_quota.h"
-#include "daemon/service/limits/token_bucket.h"
 #include "daemon/service/transport/frame_meter.h"
 #include "daemon/service/transport/peer.h"
 

@@ -1,7 +1,7 @@
 // TokenBucket: limits events to a burst and a rate per second. Pure arithmetic: the caller passes the time.
 
-#ifndef DAEMON_SERVICE_LIMITS_TOKEN_BUCKET_H_
-#define DAEMON_SERVICE_LIMITS_TOKEN_BUCKET_H_
+#ifndef DAEMON_BASE_TOKEN_BUCKET_H_
+#define DAEMON_BASE_TOKEN_BUCKET_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 
-namespace berth::service {
+namespace berth {
 
 // Limit: `burst` tokens at once, refilled at `per_second`.
 struct Rate {
@@ -58,6 +58,6 @@ class UidBuckets {
   absl::flat_hash_map<uint32_t, TokenBucket> buckets_;
 };
 
-}  // namespace berth::service
+}  // namespace berth
 
-#endif  // DAEMON_SERVICE_LIMITS_TOKEN_BUCKET_H_
+#endif  // DAEMON_BASE_TOKEN_BUCKET_H_

@@ -1,9 +1,9 @@
-#include "daemon/service/limits/token_bucket.h"
+#include "daemon/base/token_bucket.h"
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 
-namespace berth::service {
+namespace berth {
 namespace {
 
 const absl::Time kStart = absl::FromUnixSeconds(1'000);
@@ -60,4 +60,4 @@ TEST(UidBucketsTest, FullBucketsAreForgottenOthersStay) {
 }
 
 }  // namespace
-}  // namespace berth::service
+}  // namespace berth
