@@ -19,7 +19,9 @@
 
 #include <berth/permit.h>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -379,6 +381,15 @@ absl::StatusOr<std::vector<std::string>> NamesOfHolder(absl::string_view value) 
         absl::StrCat(kHolderVariable, "=\"", value, "\" does not name a holder process; run `berth acquire` again"));
   }
   words.erase(words.begin(), words.begin() + 2);
+  // A shell evaluates `unset NAME`.
+  for (const std::string& name : words) {
+    const bool is_name = !absl::ascii_isdigit(name[0]) &&
+                         absl::c_all_of(name, [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
+    if (!is_name) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          kHolderVariable, "=\"", value, "\": \"", name, "\" is no variable's name; run `berth acquire` again"));
+    }
+  }
   words.push_back(kHolderVariable);
   return words;
 }

@@ -62,6 +62,10 @@ TEST(HolderProcessTest, OwnerProcessNeedsFullIdentity) {
   const absl::StatusOr<std::vector<std::string>> names = NamesOfHolder("12 ab BERTH_SESSION BERTH_FOLDER");
   ASSERT_TRUE(names.ok());
   EXPECT_EQ(*names, (std::vector<std::string>{"BERTH_SESSION", "BERTH_FOLDER", kHolderVariable}));
+  // A shell evaluates the names.
+  for (const char* const name : {"x;touch${IFS}y", "$(id)", "`id`", "a|b", "1X", "A=B", "A\nid", "-f"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(NamesOfHolder(absl::StrCat("12 ab BERTH_SESSION ", name)).status())) << name;
+  }
 }
 
 // Any user can start a process with that command line.
