@@ -195,8 +195,8 @@ class SettingsReader {
     for (const auto& [name, node] : *pools) {
       const std::string prefix = absl::StrCat("pools.", std::string(name.str()));
       if (!node.is_table()) return Bad(node, prefix, "a table");
-      if (!ValidateLabel("pool", std::string(name.str())).ok())
-        return Bad(node, prefix, "a printable name of at most 128 bytes");
+      if (name.str().empty() || !ValidateLabel("pool", std::string(name.str())).ok())
+        return Bad(node, prefix, "a printable name of 1 to 128 bytes");
       BERTH_ASSIGN_OR_RETURN(core::PoolConfig pool, ReadPool(*node.as_table(), prefix + "."));
       pool.name = std::string(name.str());
       out->push_back(std::move(pool));

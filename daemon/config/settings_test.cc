@@ -206,6 +206,7 @@ TEST_F(SettingsTest, TimesAndAmountsAreReadAsOnCommandLine) {
 TEST_F(SettingsTest, ErrorNamesFileAndKey) {
   for (const auto& [text, key] : std::vector<std::pair<std::string, std::string>>{
            {"[pools.x]\ncap = 0", "pools.x.cap"},
+           {"[pools.\"\"]\ncap = 1", "a printable name of 1 to 128 bytes"},
            {"[history]\nsize = \"1MiB\"", ":2: history.size"},
            {"[history]\nrows = 999", ":2: history.rows"},
            {"[history]\nbytes = 1", "history.bytes"},

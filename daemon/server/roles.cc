@@ -146,8 +146,18 @@ absl::Status TestDevice(const std::string& name, const Options& options) {
 
 // The sockets of a user's own daemon keep the user's group.
 FolderGroups GroupsOf(const Options& options) {
-  return {.clients = ::geteuid() == 0 ? FindGroup(options.client_group) : std::nullopt,
-          .observers = FindGroup(options.observer_group)};
+  const FolderGroups groups = {.clients = ::geteuid() == 0 ? FindGroup(options.client_group) : std::nullopt,
+                               .observers = FindGroup(options.observer_group)};
+  const Options defaults;
+  const bool has_clients = groups.clients.has_value() || ::geteuid() != 0;
+  if (!has_clients && options.client_group != defaults.client_group) {
+    LogLine(absl::StrCat("berthd: --client-group: no group \"", options.client_group, "\"; only root can lease"));
+  }
+  if (!groups.observers.has_value() && options.observer_group != defaults.observer_group) {
+    LogLine(absl::StrCat("berthd: --observer-group: no group \"", options.observer_group,
+                         "\"; only the daemon's user can read everything"));
+  }
+  return groups;
 }
 
 }  // namespace

@@ -117,6 +117,11 @@ absl::Status Supervisor::Run(const SupervisorOptions& options) {
                                                      "; name a file descriptor that the caller leaves open"));
     }
     ready = *std::move(taken);
+    const int mode = ::fcntl(ready.get(), F_GETFL);
+    if (mode >= 0 && (mode & O_ACCMODE) == O_RDONLY) {
+      return absl::InvalidArgumentError(absl::StrCat("--ready-fd=", options.ready_fd,
+                                                     " is open for reading only; name one that is open for writing"));
+    }
   }
   BERTH_RETURN_IF_ERROR(LiftCpuLimit());
   BERTH_ASSIGN_OR_RETURN(const rlim_t fds, LiftFdLimit());

@@ -434,16 +434,37 @@ TEST(LifecycleTest, StandardFdMayServeAsReadyFd) {
   }
 }
 
-TEST(LifecycleTest, ClosedReadyFdIsNamed) {
-  const std::string folder = absl::StrCat(::testing::TempDir(), "/closed-ready-fd");
-  Subprocess daemon = Subprocess::Start({.argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1",
-                                                  ProgramPath("daemon/berthd"), absl::StrCat("--folder=", folder),
-                                                  "--ready-fd=77"}});
-  const std::string said = daemon.ReadAll();
-  EXPECT_EQ(daemon.Wait(), 1) << said;
-  EXPECT_TRUE(absl::StrContains(said, "--ready-fd=77: ")) << said;
-  EXPECT_TRUE(absl::StrContains(said, "Bad file descriptor; name a file descriptor")) << said;
-  EXPECT_FALSE(std::filesystem::exists(folder));
+TEST(LifecycleTest, UnusableReadyFdIsNamed) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/unusable-ready-fd");
+  const std::pair<std::string, const char*> rows[] = {
+      {"--ready-fd=77", ": fcntl 77: Bad file descriptor; name a file descriptor"},
+      {"--ready-fd=7", " is open for reading only; name one"}};
+  for (const auto& [option, why] : rows) {
+    const std::string says = option + why;
+    Subprocess daemon = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1 7</dev/null", ProgramPath("daemon/berthd"),
+                  absl::StrCat("--folder=", folder), option}});
+    const std::string said = daemon.ReadAll();
+    EXPECT_EQ(daemon.Wait(), 1) << said;
+    EXPECT_TRUE(absl::StrContains(said, says)) << said;
+    EXPECT_FALSE(std::filesystem::exists(folder));
+  }
+}
+
+TEST(LifecycleTest, UnknownGroupIsReported) {
+  TestDaemon daemon;
+  for (const char* const option : {"--client-group", "--observer-group"}) {
+    // The sockets of a user's own daemon are the user's.
+    if (::geteuid() != 0 && option == std::string("--client-group")) continue;
+    Subprocess second = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1", ProgramPath("daemon/berthd"),
+                  absl::StrCat("--folder=", daemon.folder(), option), "--backend=host",
+                  absl::StrCat(option, "=no-such-group")}});
+    EXPECT_TRUE(absl::StrContains(Must(second.ReadLine()), absl::StrCat(option, ": no group \"no-such-group\"")));
+    second.Signal(SIGTERM);
+    second.ReadAll();
+    EXPECT_EQ(second.Wait(), 0);
+  }
 }
 
 // The daemon's processes open each other's files, also those of an earlier daemon, whatever the umask denies the owner.
