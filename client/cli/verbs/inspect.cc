@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include <berth/error.h>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/device.pb.h"
@@ -72,13 +74,19 @@ std::string LacksOthers(Sight sight) {
 }
 
 ExitStatus LookAtNode(const Globals& globals, absl::FunctionRef<absl::Status(const Inspector&)> look) {
-  const absl::StatusOr<std::shared_ptr<Session>> session =
-      Session::Open({.folder = globals.folder,
-                     .label = "berth",
-                     .admin = globals.admin && !globals.observer,
-                     .observer = globals.observer || globals.admin,
-                     .always_new = true,
-                     .on_silence = &ComplainOfSilence});
+  const auto open = [&](bool observer) {
+    return Session::Open({.folder = globals.folder,
+                          .label = "berth",
+                          .admin = globals.admin && !globals.observer,
+                          .observer = observer,
+                          .always_new = true,
+                          .on_silence = &ComplainOfSilence});
+  };
+  absl::StatusOr<std::shared_ptr<Session>> session = open(globals.observer || globals.admin);
+  // A full node or run folder has no place for a session. Observers need none.
+  if (GetErrorDetails(session.status()).has_value()) {
+    if (absl::StatusOr<std::shared_ptr<Session>> observer = open(true); observer.ok()) session = *std::move(observer);
+  }
   if (!session.ok()) return Report(session.status());
   return Report(look(Inspector(*session)));
 }

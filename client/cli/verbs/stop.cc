@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include <berth/error.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "berth/v1/admin.pb.h"
@@ -109,6 +111,10 @@ void AddStop(Command app, const Globals& globals) {
   verb.AddFlag("--yes", &options->yes, "Do not ask");
   verb.Runs([&globals, options]() -> ExitStatus {
     const absl::StatusOr<std::shared_ptr<Session>> session = OpenFor(globals, /*admin=*/true);
+    if (IsRefusal(session.status(), Reason::kLedgerFull)) {
+      return Report(absl::FailedPreconditionError(absl::StrCat(
+          session.status().message(), "; SIGTERM stops the daemon without a session, as `systemctl stop` sends it")));
+    }
     if (!session.ok()) return Report(session.status());
     return Report(Stop(globals, *options, DrainTime(*options), **session, Inspector(*session)));
   });

@@ -33,6 +33,7 @@
 #include "common/wire/attach_wire.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
+#include "tests/support/daemon/berth_command.h"
 #include "tests/support/daemon/client_folder.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/proc.h"
@@ -294,6 +295,10 @@ TEST_F(SmallFolderTest, FullDiskGrantsAndLosesNothingThenRecovers) {
   EXPECT_TRUE(IsRefusal(an_operator, Reason::kLedgerFull)) << an_operator;
   an_operator = come(true);
   EXPECT_TRUE(IsRefusal(an_operator, Reason::kLedgerFull)) << an_operator;
+  const BerthCommand berth(folder());
+  EXPECT_EQ(berth.Run({"health"}), 1) << "the daemon answers, and is not healthy";
+  EXPECT_TRUE(absl::StrContains(berth.Show({"status"}), "The daemon grants nothing: "));
+  EXPECT_EQ(berth.Run({"stop", "--yes"}), 1);
   // Read calls are answered, deaths are recorded, and the next broker knows what this one knew.
   const uint64_t out = Must(look.ListPools()).pools(0).out();
   EXPECT_GE(out, 1u);
