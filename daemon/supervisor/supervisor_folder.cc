@@ -21,8 +21,12 @@ using fd_store::Kind;
 
 absl::Status Supervisor::HoldFolder() {
   BERTH_ASSIGN_OR_RETURN(held_[KeyOf(Kind::kFolderLock)], folder_.ShareLock());
-  if (!folder_.claimed()) return absl::OkStatus();
-  BERTH_ASSIGN_OR_RETURN(held_[KeyOf(Kind::kFolderClaim)], folder_.ShareClaim());
+  if (folder_.claimed()) {
+    BERTH_ASSIGN_OR_RETURN(held_[KeyOf(Kind::kFolderClaim)], folder_.ShareClaim());
+  }
+  if (folder_.node_claimed()) {
+    BERTH_ASSIGN_OR_RETURN(held_[KeyOf(Kind::kFolderClaim, fd_store::kNodeClaim)], folder_.ShareNodeClaim());
+  }
   return absl::OkStatus();
 }
 

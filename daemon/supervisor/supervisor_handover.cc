@@ -117,6 +117,8 @@ absl::Status Supervisor::TakeHandoverState(HandoverState handover_state, UniqueF
                          .served = page_->serving != 0,
                          .start_deadline = Now() + kBrokerStartLimit,
                          .earlier = options_.renew});
+  // In place of the predecessor's, which has another pid in its name.
+  if (folder_.node_claimed()) broker_->link.QueueGive(KeyOf(Kind::kFolderClaim, fd_store::kNodeClaim));
   BERTH_ASSIGN_OR_RETURN(
       const std::vector<DeviceRecord> records,
       ReadRecords(held_.at(KeyOf(Kind::kDeviceTable)).get()));

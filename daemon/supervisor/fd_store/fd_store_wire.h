@@ -76,7 +76,8 @@ enum class Kind : uint32_t {
   // The list of fds that the service manager has, and the daemon they belong to (store_record.h). Put by the supervisor
   // alone; id 0.
   kStoreRecord,
-  // The claim on the folder's path (folder_claim.h), for supervisors only, as kFolderLock; id 0.
+  // The claims on the folder's path, id 0, and on its node id, id kNodeClaim (folder_claim.h), for supervisors only, as
+  // kFolderLock.
   kFolderClaim,
   // The ledger's file. Among ledgers without the superseded mark, the ledger with the greatest id is current.
   kLedger,
@@ -97,6 +98,9 @@ enum class Listener : uint64_t {
   // admin-attach.sock, SOCK_SEQPACKET.
   kAdminAttach,
 };
+
+// Id of the kFolderClaim on the node id.
+constexpr uint64_t kNodeClaim = 1;
 
 // Names one held fd.
 struct Key {

@@ -131,49 +131,87 @@ absl::Status ForEachBound(absl::FunctionRef<void(const BoundName&)> visit) {
   }
 }
 
-absl::Status CheckOthers(const std::string& path, const std::string& prefix, uint64_t own_inode) {
-  bool claimed = false;
+// Returns the end of the name, after `prefix`, that another process of this user has bound; nullopt if there is none.
+// `own` is the inode of the caller's own socket, `what` names the claimed thing for the log.
+absl::StatusOr<std::optional<std::string>> FindOther(const std::string& what, const std::string& prefix, uint64_t own) {
+  std::optional<std::string> other;
   std::optional<uint32_t> other_user;
   BERTH_RETURN_IF_ERROR(ForEachBound([&](const BoundName& bound) {
-    if (!absl::StartsWith(bound.name, prefix) || bound.inode == own_inode) return;
+    if (!absl::StartsWith(bound.name, prefix) || bound.inode == own) return;
     if (bound.uid == ::geteuid()) {
-      claimed = true;
+      other = std::string(bound.name.substr(prefix.size()));
     } else {
       other_user = bound.uid;
     }
   }));
   if (other_user.has_value()) {
-    Log("ignoring a socket name that uid %u bound to claim folder %s: only names of uid %u count", *other_user,
-        path.c_str(), ::geteuid());
+    Log("ignoring a socket name that uid %u bound to claim %s: only names of uid %u count", *other_user, what.c_str(),
+        ::geteuid());
   }
-  if (!claimed) return absl::OkStatus();
+  return other;
+}
+
+absl::Status CheckOthers(const std::string& path, const std::string& prefix, uint64_t own) {
+  BERTH_ASSIGN_OR_RETURN(const std::optional<std::string> other,
+                         FindOther(absl::StrCat("folder ", path), prefix, own));
+  if (!other.has_value()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("another process of uid ", ::geteuid(), " has claimed folder ", path));
 }
 
-}  // namespace
-
-absl::Status CheckUnclaimed(const std::string& path) {
-  BERTH_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(path));
-  return CheckOthers(path, prefix, /*own_inode=*/0);
-}
-
-absl::StatusOr<UniqueFd> ClaimFolder(const std::string& path) {
-  BERTH_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(path));
+// Binds the name that `prefix` and a random number make. The socket never listens: no process can connect or send to
+// it.
+absl::StatusOr<UniqueFd> Bind(const std::string& what, const std::string& prefix) {
   const std::string name = absl::StrCat(prefix, absl::Hex(RandomId(), absl::kZeroPad16));
-  // The socket never listens: no process can connect or send to it.
   UniqueFd claim(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   memcpy(address.sun_path, name.data(), name.size());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
   if (!claim || ::bind(claim.get(), reinterpret_cast<const sockaddr*>(&address), size) < 0) {
-    return OsError(absl::StrCat("claim ", path), errno);
+    return OsError(absl::StrCat("claim ", what), errno);
   }
-  struct stat own;
-  if (::fstat(claim.get(), &own) < 0) return OsError(absl::StrCat("claim ", path), errno);
-  BERTH_RETURN_IF_ERROR(CheckOthers(path, prefix, own.st_ino));
   return claim;
+}
+
+absl::StatusOr<uint64_t> InodeOf(const std::string& what, const UniqueFd& claim) {
+  struct stat own;
+  if (::fstat(claim.get(), &own) < 0) return OsError(absl::StrCat("claim ", what), errno);
+  return own.st_ino;
+}
+
+// Returns the common prefix of the names of all claims on `node`.
+absl::StatusOr<std::string> PrefixOf(uint64_t node) {
+  BERTH_ASSIGN_OR_RETURN(const uint64_t pids, ReadPidNamespace());
+  return absl::StrCat(absl::string_view("\0", 1), "berth/", pids, "/node-", absl::Hex(node, absl::kZeroPad16), "/");
+}
+
+}  // namespace
+
+absl::Status CheckUnclaimed(const std::string& path) {
+  BERTH_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(path));
+  return CheckOthers(path, prefix, /*own=*/0);
+}
+
+absl::StatusOr<UniqueFd> ClaimFolder(const std::string& path) {
+  BERTH_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(path));
+  BERTH_ASSIGN_OR_RETURN(UniqueFd claim, Bind(path, prefix));
+  BERTH_ASSIGN_OR_RETURN(const uint64_t own, InodeOf(path, claim));
+  BERTH_RETURN_IF_ERROR(CheckOthers(path, prefix, own));
+  return claim;
+}
+
+absl::StatusOr<UniqueFd> ClaimNode(uint64_t node) {
+  BERTH_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(node));
+  return Bind(absl::StrCat("node ", node), absl::StrCat(prefix, ::getpid(), "/"));
+}
+
+absl::StatusOr<std::optional<std::string>> FindOtherOfNode(uint64_t node, const UniqueFd& claim) {
+  const std::string what = absl::StrCat("node ", node);
+  BERTH_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(node));
+  BERTH_ASSIGN_OR_RETURN(const uint64_t own, InodeOf(what, claim));
+  BERTH_ASSIGN_OR_RETURN(const std::optional<std::string> other, FindOther(what, prefix, own));
+  return other.has_value() ? std::optional(other->substr(0, other->find('/'))) : std::nullopt;
 }
 
 }  // namespace berth

@@ -126,6 +126,13 @@ absl::Status ServedByAnother(const std::string& path, const std::string& pid) {
   return absl::FailedPreconditionError(absl::StrCat("folder ", path, " is served by another berthd, pid ", pid));
 }
 
+absl::Status NodeServedByAnother(const std::string& path, const std::string& pid) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "folder ", path, " has the node id of a node that is served by another berthd, pid ", pid,
+      ", at another path: the folder was moved, copied or mounted; stop that daemon first, or delete the files ",
+      RunFolder::kNode, ", ", NodeRecord::kName, " and ", RunFolder::kLedger, " of a copy to serve it as a new node"));
+}
+
 absl::Status Lock(int fd, const std::string& path) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
   if (errno != EWOULDBLOCK) return OsError(absl::StrCat("flock ", path, "/", RunFolder::kLock), errno);
@@ -171,8 +178,9 @@ absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path, FolderGroups 
     BERTH_ASSIGN_OR_RETURN(folder.claim_, std::move(claim));
   }
   folder.folder_ = IdOf(path);
-  BERTH_RETURN_IF_ERROR(folder.WritePid(folder.lock_.get()));
+  // A refused daemon changes neither the node id nor the pid in the folder.
   BERTH_RETURN_IF_ERROR(folder.FindOrDrawNode());
+  BERTH_RETURN_IF_ERROR(folder.WritePid(folder.lock_.get()));
   // Remains of an earlier daemon that was killed.
   RemoveAllNamedMemory(path);
   return folder;
@@ -188,6 +196,13 @@ absl::StatusOr<RunFolder> RunFolder::Inherit(const std::string& path, UniqueFd l
     absl::StatusOr<UniqueFd> made = ClaimFolder(path);
     if (made.ok()) folder.claim_ = *std::move(made);
     if (!made.ok()) LogUnclaimed(path, made.status());
+  }
+  // The broker holds the predecessor's claim, with that one's pid, until it receives this one.
+  if (absl::StatusOr<UniqueFd> renewed = ClaimNode(node); renewed.ok()) {
+    folder.node_claim_ = *std::move(renewed);
+  } else {
+    Log("folder %s: cannot renew the claim on its node id: %s", path.c_str(),
+        std::string(renewed.status().message()).c_str());
   }
   if (folder.IsLockThere()) folder.folder_ = IdOf(path);
   BERTH_RETURN_IF_ERROR(folder.WritePid(folder.lock_.get()));
@@ -252,14 +267,23 @@ absl::Status RunFolder::FindOrDrawNode() {
   const uint64_t of_ledger = ledger.ok() ? ledger->node : 0;
   // Two files that agree outvote the third. Otherwise the ledger, which has the leases, precedes the record.
   node_ = recorded != 0 && recorded == own ? own : of_ledger != 0 ? of_ledger : recorded != 0 ? recorded : own;
-  if (node_ != 0 && node_ == own) return absl::OkStatus();
-  if (node_ == 0) {
-    node_ = RandomId();
-  } else {
+  const bool found = node_ != 0;
+  if (!found) node_ = RandomId();
+  BERTH_RETURN_IF_ERROR(ClaimOwnNode());
+  if (node_ == own) return absl::OkStatus();
+  if (found) {
     Log("folder %s: %s is missing or damaged; restoring the node id of the %s", path_.c_str(), kNode,
         node_ == of_ledger ? "ledger" : "record");
   }
   return WriteNode();
+}
+
+absl::Status RunFolder::ClaimOwnNode() {
+  // The kernel does not list sockets.
+  if (!claim_) return absl::OkStatus();
+  BERTH_ASSIGN_OR_RETURN(node_claim_, ClaimNode(node_));
+  BERTH_ASSIGN_OR_RETURN(const std::optional<std::string> other, FindOtherOfNode(node_, node_claim_));
+  return other.has_value() ? NodeServedByAnother(path_, *other) : absl::OkStatus();
 }
 
 absl::Status RunFolder::WriteNode() const {

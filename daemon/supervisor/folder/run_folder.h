@@ -1,7 +1,7 @@
-// RunFolder: the folder that one daemon owns, with its claim on the path, lock, node id and sockets.
+// RunFolder: the folder that one daemon owns, with its lock, node id and sockets, and the claims on path and node id.
 //
-// Files of the folder, and the folder itself, can be deleted while the daemon runs. The claim (folder_claim.h) then
-// still excludes a second daemon. Restore() recreates what is missing.
+// Files of the folder, and the folder itself, can be deleted or moved while the daemon runs. The claims
+// (folder_claim.h) then still exclude a second daemon. Restore() recreates what is missing.
 
 #ifndef DAEMON_SUPERVISOR_FOLDER_RUN_FOLDER_H_
 #define DAEMON_SUPERVISOR_FOLDER_RUN_FOLDER_H_
@@ -40,18 +40,18 @@ class RunFolder {
   static constexpr char kNode[] = "node";
   static constexpr char kLedger[] = "ledger";
 
-  // Creates the folder if it does not exist, claims its path and locks it. Touches no socket. Mode for root: 0750 with
-  // the clients' group, or 0751 if there are observers, whose socket lies in it; for any other user: 0700. If `lock` is
-  // an earlier daemon's lock file of this very folder, that fd is used.
-  // Errors: kInvalidArgument if `path` is too long or relative; kFailedPrecondition if another daemon has the folder
-  // (names that daemon), or if the folder is not this user's; those of the file system.
+  // Creates the folder if it does not exist, locks it, and claims its path and node id. Touches no socket. Mode for
+  // root: 0750 with the clients' group, or 0751 if there are observers, whose socket lies in it; for any other user:
+  // 0700. If `lock` is an earlier daemon's lock file of this very folder, that fd is used.
+  // Errors: kInvalidArgument if `path` is too long or relative; kFailedPrecondition if another daemon has the folder,
+  // or its node id at another path (names that daemon), or if the folder is not this user's; those of the file system.
   static absl::StatusOr<RunFolder> Take(const std::string& path, FolderGroups groups = {},
                                         UniqueFd lock = UniqueFd());
 
   // Continues with the folder at `path` after the process that had taken it and made its sockets has ended. Takes
   // duplicates of that process's lock and claim, and its node id. Without a claim (an earlier program has none) the
-  // path is claimed here. The sockets stay for a later process unless KeepSockets() is called. Leaves missing files to
-  // Restore().
+  // path is claimed here. Claims the node id anew, with this process's pid. The sockets stay for a later process unless
+  // KeepSockets() is called. Leaves missing files to Restore().
   // Errors: those of the file system.
   static absl::StatusOr<RunFolder> Inherit(const std::string& path, UniqueFd lock, UniqueFd claim, uint64_t node);
 
@@ -64,6 +64,9 @@ class RunFolder {
   absl::StatusOr<UniqueFd> ShareClaim() const { return DuplicateFd(claim_.get()); }
   // False if the kernel does not list sockets: then the lock alone excludes a second daemon.
   bool claimed() const { return static_cast<bool>(claim_); }
+  // As ShareClaim() and claimed(), for the claim on the node id.
+  absl::StatusOr<UniqueFd> ShareNodeClaim() const { return DuplicateFd(node_claim_.get()); }
+  bool node_claimed() const { return static_cast<bool>(node_claim_); }
 
   // Adopts the sockets of an earlier daemon, as if they had been made here.
   void KeepSockets();
@@ -126,6 +129,8 @@ class RunFolder {
   // Returns the id in the node id's file; 0 if the file is missing or has another content.
   absl::StatusOr<uint64_t> ReadNode() const;
   absl::Status FindOrDrawNode();
+  // Claims the node id. Errors: kFailedPrecondition if another daemon has claimed it; those of the system.
+  absl::Status ClaimOwnNode();
   // Returns whether the lock file at the path is the locked one.
   bool IsLockThere() const;
   // Writes the file beside its path and renames it.
@@ -135,6 +140,7 @@ class RunFolder {
   std::string path_;
   UniqueFd lock_;
   UniqueFd claim_;
+  UniqueFd node_claim_;
   FileId folder_;
   uint64_t node_ = 0;
   // The sockets that this object made; empty when moved from.

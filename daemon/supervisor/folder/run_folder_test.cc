@@ -310,6 +310,46 @@ TEST_F(RunFolderTest, NodeIdIsFoundInRecordAndLedger) {
   }
 }
 
+TEST_F(RunFolderTest, ServedNodeIsRejectedAtOtherPath) {
+  const std::string copy = root_ + "/copy";
+  auto first = RunFolder::Take(path_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE(NodeRecord::Open(path_)->Begin(first->node(), 1, /*begun=*/true).ok());
+  ASSERT_TRUE(LedgerFile::Create(path_ + "/ledger", {.schema = 1, .node = first->node(), .boot = "boot"}).ok());
+  for (const char* const name : {"node", "record", "ledger"}) {
+    SCOPED_TRACE(name);
+    std::filesystem::create_directory(copy);
+    std::filesystem::copy_file(path_ + "/" + name, copy + "/" + name);
+    const absl::Status second = RunFolder::Take(copy).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(second)) << second;
+    EXPECT_THAT(std::string(second.message()), AllOf(HasSubstr(copy), HasSubstr(absl::StrCat("pid ", ::getpid()))));
+    // The message's way out.
+    std::filesystem::remove(copy + "/" + name);
+    const auto other = RunFolder::Take(copy);
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_NE(other->node(), first->node());
+    std::filesystem::remove_all(copy);
+  }
+}
+
+TEST_F(RunFolderTest, InheritorsClaimOnNodeOutlastsFirst) {
+  auto first = RunFolder::Take(path_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  std::filesystem::rename(path_, root_ + "/moved");
+  auto next = RunFolder::Inherit(path_, *first->ShareLock(), *first->ShareClaim(), first->node());
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->node_claimed());
+  UniqueFd stored = *next->ShareNodeClaim();
+  {
+    const RunFolder ended = *std::move(first);
+    const RunFolder ended_too = *std::move(next);
+  }
+  // As a broker's duplicate, after the supervisor's death.
+  EXPECT_TRUE(absl::IsFailedPrecondition(RunFolder::Take(root_ + "/moved").status()));
+  stored.reset();
+  EXPECT_TRUE(RunFolder::Take(root_ + "/moved").ok());
+}
+
 TEST_F(RunFolderTest, SecondTakeIsRejectedWithoutLockFile) {
   auto first = RunFolder::Take(path_);
   ASSERT_TRUE(first.ok()) << first.status();

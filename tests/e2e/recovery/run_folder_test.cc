@@ -154,10 +154,11 @@ class RunFolderTest : public ::testing::TestWithParam<Damage> {
     return fs::exists(PathOf("node")) && fs::exists(PathOf("ledger")) && fs::file_size(PathOf("ledger")) > 100;
   }
 
-  // Starts a second daemon for the folder. Returns its output and exit code.
-  std::pair<std::string, int> StartSecond(std::vector<std::string> wrapper = {}) const {
-    wrapper.insert(wrapper.end(), {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1", installed_.path(),
-                                   absl::StrCat("--folder=", daemon_.folder()), "--backend=host"});
+  // Starts a second daemon for the folder, or for `folder`. Returns its output and exit code.
+  std::pair<std::string, int> StartSecond(std::vector<std::string> wrapper = {}, const std::string& folder = "") const {
+    wrapper.insert(wrapper.end(),
+                   {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1", installed_.path(),
+                    absl::StrCat("--folder=", folder.empty() ? daemon_.folder() : folder), "--backend=host"});
     Subprocess second = Subprocess::Start({.argv = wrapper});
     const int code = second.Wait();
     return {second.ReadAll(), code};
@@ -277,6 +278,84 @@ TEST_P(LockTest, SecondDaemonInOtherNetworkIsRejectedByLock) {
   EXPECT_EQ(code, 1) << said;
   EXPECT_TRUE(absl::StrContains(said, absl::StrCat("is served by another berthd, pid ", daemon_.supervisor_pid())))
       << said;
+}
+
+class OtherPathTest : public LockTest {
+ protected:
+  // Expects that no second daemon starts on `folder`, which has the node id of the first, and that it changes nothing.
+  void ExpectNodeIsServed(const std::string& folder) {
+    SCOPED_TRACE(folder);
+    const std::string before = LockIn(folder);
+    const std::string named = absl::StrCat("is served by another berthd, pid ", daemon_.supervisor_pid(), ",");
+    std::string said;
+    // After a supervisor's death its claim is open until the broker has received the next one's.
+    EXPECT_TRUE(Eventually([&] {
+      const auto [text, code] = StartSecond({}, folder);
+      said = text;
+      EXPECT_EQ(code, 1) << said;
+      return code != 1 || absl::StrContains(said, named);
+    })) << named << "; said: " << said;
+    EXPECT_TRUE(absl::StrContains(said, folder)) << said;
+    EXPECT_EQ(LockIn(folder), before);
+  }
+  static std::string LockIn(const std::string& folder) {
+    std::ostringstream text;
+    text << std::ifstream(folder + "/berthd.lock").rdbuf();
+    return text.str();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Lock, OtherPathTest, ::testing::Values(Damages()[0]), [](const auto&) { return "deleted"; });
+
+TEST_P(OtherPathTest, MovedOrCopiedFolderIsRejected) {
+  Actor holder(daemon_);
+  holder.Do("acquire p");
+  const std::string moved = daemon_.folder() + ".moved";
+  const std::string copied = daemon_.folder() + ".copied";
+  fs::create_directory(copied);
+  for (const char* const name : {"node", "record", "ledger"}) fs::copy_file(PathOf(name), copied + "/" + name);
+  fs::rename(daemon_.folder(), moved);
+  ASSERT_TRUE(Eventually([&] { return IsWhole(); }));
+  const std::function<void()> events[] = {[] {},
+                                          [this] {
+                                            const pid_t supervisor = daemon_.supervisor_pid();
+                                            ::kill(supervisor, SIGKILL);
+                                            daemon_.AwaitSupervisorAfter(supervisor);
+                                          },
+                                          [this] {
+                                            daemon_.Stop();
+                                            daemon_.StartAgain();
+                                          }};
+  for (const std::function<void()>& event : events) {
+    event();
+    for (const std::string& folder : {moved, copied}) ExpectNodeIsServed(folder);
+    ExpectReachable();
+    if (HasFailure()) return;
+  }
+  fs::remove_all(moved);
+  fs::remove_all(copied);
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  holder.Quit();
+  daemon_.ExpectAccountsBack();
+}
+
+TEST_P(OtherPathTest, FolderMountedElsewhereIsRejectedWithoutLock) {
+  if (!kOwnMounts) GTEST_SKIP() << "needs the right to mount";
+  const std::string elsewhere = daemon_.folder() + ".elsewhere";
+  fs::create_directory(elsewhere);
+  ASSERT_EQ(::mount(daemon_.folder().c_str(), elsewhere.c_str(), nullptr, MS_BIND, nullptr), 0);
+  daemon_.supervisor().Signal(SIGSTOP);
+  ASSERT_TRUE(Eventually([&] { return StateOf(daemon_.supervisor().pid()) == 'T'; }));
+  GetParam().inflict(daemon_.folder());
+  const auto [said, code] = StartSecond({}, elsewhere);
+  EXPECT_EQ(code, 1) << said;
+  EXPECT_TRUE(absl::StrContains(said, absl::StrCat("served by another berthd, pid ", daemon_.supervisor().pid())))
+      << said;
+  daemon_.supervisor().Signal(SIGCONT);
+  ASSERT_TRUE(Eventually([&] { return IsWhole(); }));
+  ExpectReachable();
+  ASSERT_EQ(::umount(elsewhere.c_str()), 0);
+  fs::remove(elsewhere);
 }
 
 // Binds a name that begins as the claim of the folder given by path, locks the folder, and waits for the end of its
