@@ -341,6 +341,8 @@ TEST_P(OtherPathTest, MovedOrCopiedFolderIsRejected) {
 
 TEST_P(OtherPathTest, FolderMountedElsewhereIsRejectedWithoutLock) {
   if (!kOwnMounts) GTEST_SKIP() << "needs the right to mount";
+  Actor holder(daemon_);
+  holder.Do("acquire p");
   const std::string elsewhere = daemon_.folder() + ".elsewhere";
   fs::create_directory(elsewhere);
   ASSERT_EQ(::mount(daemon_.folder().c_str(), elsewhere.c_str(), nullptr, MS_BIND, nullptr), 0);
@@ -356,6 +358,9 @@ TEST_P(OtherPathTest, FolderMountedElsewhereIsRejectedWithoutLock) {
   ExpectReachable();
   ASSERT_EQ(::umount(elsewhere.c_str()), 0);
   fs::remove(elsewhere);
+  EXPECT_TRUE(Ok(holder.Ask("release p")));
+  holder.Quit();
+  daemon_.ExpectAccountsBack();
 }
 
 // Binds a name that begins as the claim of the folder given by path, locks the folder, and waits for the end of its
