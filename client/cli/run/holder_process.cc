@@ -46,8 +46,6 @@
 namespace berth::cli {
 namespace {
 
-// Maximum wait for ends that the end of this process brings about anyway.
-constexpr absl::Duration kEndPatience = absl::Seconds(2);
 // Pause between two looks at the starting process while a permit is awaited.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 // Longest delay of a terminal's stop; longer than a wait takes to leave the queue.
@@ -363,13 +361,14 @@ ExitStatus RunHolderProcess(const Globals& globals, const PermitRequest& asked, 
   Detach(notices.say);
   Send(task.report, report);
   over.WaitForNotification();
+  (*session)->core()->BeginLastReturns();
   std::optional<EndNotice> ended = permits->end();
   const std::optional<EndNotice> released = permits->Release();
   if (!ended.has_value()) ended = released;
   const std::string why = ended.has_value() ? Describe(*ended) : "";
   // Without a release that reads it, the pipe has no reader.
   [[maybe_unused]] const ssize_t written = WriteWithoutBlocking(task.verdict, why.data(), why.size());
-  if (!(*session)->joined()) (*session)->End(kEndPatience).IgnoreError();
+  if (!(*session)->joined()) (*session)->End().IgnoreError();
   return {};
 }
 

@@ -34,6 +34,7 @@
 #include "common/label.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "common/steady_clock.h"
 #include "common/time_span.h"
 
 namespace berth::cli {
@@ -329,9 +330,10 @@ std::optional<EndNotice> HeldPermits::end() const {
   return std::nullopt;
 }
 
-std::optional<EndNotice> HeldPermits::AwaitEnd(absl::Duration patience) const {
+std::optional<EndNotice> HeldPermits::AwaitEnd() const {
   const std::shared_ptr<internal::SessionCore>& core = session_->core();
   // Any answer follows the notices that waited for this process, also if the channel returned a moment ago.
+  const absl::Duration patience = core->ReturnDeadline() - SteadyNow();
   if (core->channel().AwaitReturn(patience) == internal::SideChannel::Return::kPresent) core->PauseWaits();
   return end();
 }

@@ -75,8 +75,8 @@ class HeldPermits {
   // Why the first ended permit ended, as far as the daemon has reported it; empty while all permits count.
   std::optional<EndNotice> end() const;
 
-  // As end(). Waits for a daemon that restarts, for `patience` at most: the next daemon may have ended the permits.
-  std::optional<EndNotice> AwaitEnd(absl::Duration patience) const;
+  // As end(). Waits for a daemon that restarts, as long as a release does: the next daemon may have ended the permits.
+  std::optional<EndNotice> AwaitEnd() const;
 
   // Returns the permits; the end of this process returns any that fail here. Returns why the first ended permit ended;
   // empty if the daemon took them all, or did not answer.

@@ -17,14 +17,10 @@
 #include "client/cli/run/permit_request.h"
 #include "client/cli/run/signal_relay.h"
 #include "client/sdk/transport/session_core.h"
-#include "common/patience.h"
 #include "common/status_macros.h"
 
 namespace berth::cli {
 namespace {
-
-// Maximum wait for ends that the end of this process brings about anyway.
-constexpr absl::Duration kEndPatience = absl::Seconds(2);
 
 // Prints the error, and returns how `run` ends for it.
 ExitStatus Fail(const absl::Status& status, int code = kRunFailed, absl::string_view reason = "failed") {
@@ -130,9 +126,11 @@ ExitStatus RunHolding(const Globals& globals, const RunOptions& options, RunRepo
   if (!environment.ok()) return Fail(environment.status());
   if (options.exec) return Become(options, EnvironmentWith(*environment), relay, report);
   const ExitStatus ran = Attend(options, *environment, relay, report, *notice);
+  // The end of this process brings about all that no daemon answers now.
+  (*session)->core()->BeginLastReturns();
   if (!ran.not_run.empty()) return ran;
   if (options.until == "tree") {
-    const std::optional<EndNotice> ended = permits->AwaitEnd(Patient(kEndPatience));
+    const std::optional<EndNotice> ended = permits->AwaitEnd();
     SayPermitEnded(ran, ended, *notice);
     // The last process that holds the lifeline ends the session, and with it the permit.
     permits->Leave();
@@ -143,7 +141,7 @@ ExitStatus RunHolding(const Globals& globals, const RunOptions& options, RunRepo
   const bool away = (*session)->core()->channel().away();
   std::optional<EndNotice> answered = away ? permits->Release() : std::nullopt;
   // Ending the session returns its permits. The daemon sends the notice of an earlier end before it answers.
-  const bool over = !(*session)->joined() && (*session)->End(kEndPatience).ok();
+  const bool over = !(*session)->joined() && (*session)->End().ok();
   if (!away) answered = over ? permits->end() : permits->Release();
   if (!ended.has_value()) ended = answered;
   SayPermitEnded(ran, ended, *notice);

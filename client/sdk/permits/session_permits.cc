@@ -1,5 +1,6 @@
 #include "client/sdk/permits/session_permits.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <utility>
@@ -13,7 +14,6 @@
 #include "client/sdk/transport/pause_alarm.h"
 #include "client/sdk/transport/sdk_thread.h"
 #include "client/sdk/transport/side_channel.h"
-#include "common/patience.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
@@ -24,13 +24,13 @@ namespace {
 
 absl::Status GiveBackToDaemon(SessionCore& core, uint64_t acquisition, bool if_idle) {
   BERTH_RETURN_IF_ERROR(core.Check());
-  const absl::Duration patience = Patient(SessionCore::kReturnPatience);
-  absl::Time deadline = SteadyNow() + patience;
+  absl::Time deadline = core.ReturnDeadline();
   if (core.GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) return absl::OkStatus();
   // The next daemon may have ended the permit. Its notice comes on the side channel, and an RPC may overtake it. An SDK
   // thread may be the one that connects the channel again.
   if (!SdkThread::IsCurrent()) {
-    const SideChannel::Return returned = core.channel().AwaitReturn(patience);
+    const SideChannel::Return returned =
+        core.channel().AwaitReturn(std::max(absl::ZeroDuration(), deadline - SteadyNow()));
     if (returned == SideChannel::Return::kPresent &&
         core.GiveBack(AcquisitionId(acquisition), if_idle, deadline).ok()) {
       return absl::OkStatus();

@@ -203,7 +203,7 @@ void SessionCore::Retire(SessionCore* core) {
     retry_queue.Add([&channel] { return !channel->away(); });
     return retry_queue.FinishWith([core] { delete core; });
   }
-  if (retry_queue.Flush(kFlushPatience)) {
+  if (retry_queue.Flush(std::clamp(core->ReturnDeadline() - SteadyNow(), absl::ZeroDuration(), kFlushPatience))) {
     delete core;
   } else {
     retry_queue.FinishWith([core] { delete core; });
@@ -515,6 +515,10 @@ void SessionCore::OweForget(uint64_t sequence) {
   });
 }
 
+absl::Status SessionCore::GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt) {
+  return GiveBack(make_attempt, ReturnDeadline());
+}
+
 absl::Status SessionCore::GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt,
                                    absl::Time deadline) {
   BERTH_RETURN_IF_ERROR(Check());
@@ -563,7 +567,7 @@ absl::StatusOr<std::string> SessionCore::Inherit() {
 
 absl::Status SessionCore::End(absl::Duration max_wait) {
   BERTH_RETURN_IF_ERROR(CheckActs());
-  const CallLimits limits = {.deadline = SteadyNow() + std::min(timeout_, max_wait)};
+  const CallLimits limits = {.deadline = return_patience_.Bound(SteadyNow() + std::min(timeout_, max_wait))};
   v1::Session session;
   const absl::Status status =
       Call(limits, attach::Method::kEndSession, v1::EndSessionRequest(), &session, [&](grpc::ClientContext* context) {

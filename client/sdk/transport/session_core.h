@@ -35,6 +35,7 @@
 #include "client/sdk/transport/fork_guard.h"
 #include "client/sdk/transport/open_requests.h"
 #include "client/sdk/transport/retry_queue.h"
+#include "client/sdk/transport/return_patience.h"
 #include "client/sdk/transport/session_entry.h"
 #include "client/sdk/transport/side_channel.h"
 #include "client/sdk/transport/stubs.h"
@@ -94,7 +95,7 @@ class OpenRequest {
 // Thread-safe.
 class SessionCore {
  public:
-  // Limit of one background retry attempt, and of the time that a destructor may take.
+  // Limit of one background retry attempt, of a release, and of the time that a destructor may take.
   static constexpr absl::Duration kReturnPatience = absl::Seconds(2);
   // Time that the release of the last reference waits for unfinished retries; later the retries go on in the
   // background.
@@ -206,10 +207,16 @@ class SessionCore {
   void PauseWaits() ABSL_LOCKS_EXCLUDED(pause_mu_);
   void ContinueWaits() ABSL_LOCKS_EXCLUDED(pause_mu_);
 
-  // Opens a request that releases a resource, sends the attempt that `make_attempt` builds and waits until `deadline`.
-  // Without an answer the retry queue retries in the background. Returns the status of the first try.
-  absl::Status GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt,
-                        absl::Time deadline = SteadyNow() + Patient(kReturnPatience));
+  // Opens a request that releases a resource, sends the attempt that `make_attempt` builds and waits until
+  // ReturnDeadline(), or `deadline`. Without an answer the retry queue retries in the background. Returns the status of
+  // the first try.
+  absl::Status GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt);
+  absl::Status GiveBack(const std::function<Attempt(const OpenRequest&)>& make_attempt, absl::Time deadline);
+  // Returns the deadline of a release that begins now.
+  absl::Time ReturnDeadline() const { return return_patience_.Deadline(SteadyNow()); }
+  // Begins the end of a process: all later releases, End() and the release of the last reference together take
+  // kReturnPatience at most.
+  void BeginLastReturns() { return_patience_.BeginLast(SteadyNow()); }
 
   absl::StatusOr<std::string> Inherit() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status End(absl::Duration max_wait);
@@ -316,6 +323,7 @@ class SessionCore {
   std::atomic<bool> rejoined_ = false;
   // Set when the last reference is released.
   std::atomic<bool> closing_ = false;
+  ReturnPatience return_patience_{Patient(kReturnPatience)};
 
   Mutex pause_mu_;
   SteadyCondVar continued_ ABSL_GUARDED_BY(pause_mu_);

@@ -56,7 +56,7 @@ void SessionCore::PauseWaits() {
   const attach::Ask ask = {.method = attach::Method::kSkip,
                            .session = credentials_.session.value(),
                            .secret = credentials_.secret};
-  channel().Ask(ask, SteadyNow() + kPausePatience, /*cancellation=*/nullptr).status().IgnoreError();
+  channel().Ask(ask, return_patience_.Bound(SteadyNow() + kPausePatience), /*cancellation=*/nullptr).status().IgnoreError();
 }
 
 void SessionCore::ContinueWaits() {

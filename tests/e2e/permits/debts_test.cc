@@ -14,10 +14,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/notification.h"
+#include "common/steady_clock.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/environment.h"
+#include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
 namespace berth::testing {
@@ -47,6 +51,39 @@ TEST(DebtsTest, PendingReturnsAreDeliveredAfterSessionClose) {
   EXPECT_EQ(actor.Do("pid"), absl::StrCat(actor.pid()));
   actor.Quit();
   daemon.ExpectAccountsBack();
+}
+
+// Without an answer, each way to end returns permits and ends a session in one wait of 2 s. The gate does not judge
+// times.
+TEST(DebtsTest, EndsWithoutAnswerTakeOneWait) {
+  if (!Soaks()) GTEST_SKIP() << "measures times";
+  const std::string run = " -- /bin/sh -c 'echo in; read line'; echo $?";
+  for (const std::string& script :
+       {"$BERTH run" + run, "$BERTH run --gpus 2" + run, "$BERTH run --until tree" + run,
+        std::string("eval \"$($BERTH acquire --shell)\"; echo in; read line; $BERTH release; echo $?")}) {
+    for (const bool hangs : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(script, hangs ? ", the broker hangs" : ", no daemon"));
+      TestDaemon daemon({.flags = {"--host-devices=2"}, .environment = {"BERTH_GPU_TEST_CONCURRENCY=2"}});
+      Subprocess shell = Subprocess::Start({.argv = {"/bin/sh", "-c", script},
+                                            .environment = {absl::StrCat("BERTH=", ProgramPath("client/cli/berth")),
+                                                            absl::StrCat("BERTH_FOLDER=", daemon.folder()), kOwnBounds,
+                                                            "BERTH_SESSION", "BERTH_PERMIT_KEEPER", "BERTH_DEVICE"}});
+      ASSERT_EQ(Must(shell.ReadLine()), "in");
+      const pid_t broker = hangs ? daemon.StopBroker() : 0;
+      if (!hangs) daemon.Stop();
+      const absl::Time begun = SteadyNow();
+      shell.WriteLine("");
+      EXPECT_EQ(Must(shell.ReadLine()), "0");
+      EXPECT_LT(SteadyNow() - begun, absl::Seconds(3));
+      shell.Wait();
+      if (hangs) {
+        ASSERT_EQ(::kill(broker, SIGCONT), 0);
+      } else {
+        daemon.StartAgain();
+      }
+      daemon.ExpectAccountsBack();
+    }
+  }
 }
 
 // Ends sessions of this process by the result of an acquire: their last reference is released on a thread of gRPC.
