@@ -1,7 +1,7 @@
 // ReturnPatience: how long this process waits for the daemon's answer when it returns what it holds.
 //
-// Each release has its own deadline. A process that ends returns everything in a row: its last returns share one
-// deadline, so that an absent daemon delays the end by one wait, not by the sum of all.
+// Each release has its own deadline. A process that ends returns all that it holds in a row, and these last returns
+// share one deadline. An absent daemon thus delays the end by one wait instead of several.
 #ifndef CLIENT_SDK_TRANSPORT_RETURN_PATIENCE_H_
 #define CLIENT_SDK_TRANSPORT_RETURN_PATIENCE_H_
 

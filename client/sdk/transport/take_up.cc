@@ -56,7 +56,8 @@ void SessionCore::PauseWaits() {
   const attach::Ask ask = {.method = attach::Method::kSkip,
                            .session = credentials_.session.value(),
                            .secret = credentials_.secret};
-  channel().Ask(ask, return_patience_.Bound(SteadyNow() + kPausePatience), /*cancellation=*/nullptr).status().IgnoreError();
+  const absl::Time deadline = return_patience_.Bound(SteadyNow() + kPausePatience);
+  channel().Ask(ask, deadline, /*cancellation=*/nullptr).status().IgnoreError();
 }
 
 void SessionCore::ContinueWaits() {
