@@ -1,9 +1,11 @@
 #include "tests/support/testing.h"
 
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/support/environment.h"
@@ -41,6 +43,30 @@ TEST(TestingTest, ProcessesHavePatienceUnlessTheyDecline) {
   EXPECT_EQ(PatienceWith({}), absl::StrCat(FromEnvironment("BERTH_TEST_PATIENCE", 0)));
   EXPECT_GE(FromEnvironment("BERTH_TEST_PATIENCE", 0), 1u) << "of the test program itself";
   EXPECT_EQ(PatienceWith({"BERTH_TEST_PATIENCE=1"}), "1");
+}
+
+std::string Program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+// Returns the exit code of as_other_user with this program and `filter`; `*output` is what it printed.
+int CodeAsOtherUser(const std::string& filter, std::string* output) {
+  Subprocess script = Subprocess::Start(
+      {.argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1", "tests/support/as_other_user", Program(),
+                absl::StrCat("--gtest_filter=", filter)},
+       .environment = {"XML_OUTPUT_FILE", "GTEST_OUTPUT"}});
+  const int code = script.Wait();
+  *output = script.ReadAll();
+  return code;
+}
+
+TEST(TestingTest, FilterForOtherUserMustMatchCases) {
+  std::string output;
+  for (const std::string filter : {"*FailedMust*", "*FailedMust*:*Patience*", "*FailedMust*-*NoSuch*"}) {
+    EXPECT_EQ(CodeAsOtherUser(filter, &output), 0) << filter << output;
+  }
+  for (const std::string filter : {"*NoSuchCase*", "*FailedMust*:*NoSuchCase*"}) {
+    EXPECT_EQ(CodeAsOtherUser(filter, &output), 1) << filter << output;
+    EXPECT_TRUE(absl::StrContains(output, "matches \"*NoSuchCase*\"")) << output;
+  }
 }
 
 }  // namespace
