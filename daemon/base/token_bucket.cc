@@ -24,6 +24,8 @@ void TokenBucket::TakeUpTo(absl::Time now, double tokens) {
   tokens_ -= std::min(tokens_, tokens);
 }
 
+void TokenBucket::GiveBack(double tokens) { tokens_ = std::min(rate_.burst, tokens_ + tokens); }
+
 bool TokenBucket::IsFull(absl::Time now) {
   Refill(now);
   return tokens_ >= rate_.burst;

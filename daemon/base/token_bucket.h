@@ -27,6 +27,8 @@ class TokenBucket {
   bool Take(absl::Time now, double tokens);
   // Takes as many of `tokens` as are left.
   void TakeUpTo(absl::Time now, double tokens);
+  // Returns tokens that were taken.
+  void GiveBack(double tokens);
   // Returns the tokens left at the last call with a time.
   double left() const { return tokens_; }
   bool IsFull(absl::Time now);

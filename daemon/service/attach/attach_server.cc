@@ -120,34 +120,17 @@ absl::Status AttachServer::Listen(UniqueFd listener, bool of_operators) {
   return absl::OkStatus();
 }
 
-absl::Status AttachServer::Admit(Connection* connection) {
-  BERTH_ASSIGN_OR_RETURN(const PeerCredentials credentials, GetPeerCredentials(connection->socket.get()));
-  // Preliminary, until the peer is identified.
-  connection->peer.process = {.pid = credentials.pid, .uid = credentials.uid, .gid = credentials.gid};
-  connection->peer.tenant.uid = credentials.uid;
-  if (connection->peer.role == Peer::Role::kAdmin) return absl::OkStatus();
-  return gate_.Admit(credentials.uid, EventLoop::SteadyNow());
-}
-
 void AttachServer::Accept(UniqueFd socket, Peer::Role role) {
   const ConnectionPtr connection = MakeConnection(std::move(socket));
   connection->peer.role = role;
-  if (const absl::Status admitted = Admit(connection.get()); !admitted.ok()) {
+  const absl::Status admitted =
+      AdmitPeer(&gate_, EventLoop::SteadyNow(), connection->socket.get(), &connection->peer);
+  if (!admitted.ok()) {
     log_.Warn(absl::StrCat("attach.sock: connection refused: ", admitted.message()));
     Audit("connect", *connection, admitted);
-    return Refuse(connection, admitted, AcceptGate::kPause);
+    return Refuse(connection, admitted,
+                  IsRefusal(admitted, Reason::kLimit) ? AcceptGate::kPause : absl::ZeroDuration());
   }
-  absl::StatusOr<Peer> peer = IdentifyPeer(connection->socket.get(), role);
-  // A user's additional uid has no rate of its own.
-  const bool another = peer.ok() && UserOf(*peer) != peer->process.uid && role != Peer::Role::kAdmin;
-  const absl::Status rated = another ? gate_.Admit(UserOf(*peer), EventLoop::SteadyNow()) : absl::OkStatus();
-  if (!peer.ok() || !rated.ok()) {
-    const absl::Status& why = peer.ok() ? rated : peer.status();
-    log_.Warn(absl::StrCat("attach.sock: connection refused: ", why.message()));
-    Audit("connect", *connection, why);
-    return Refuse(connection, why, rated.ok() ? absl::ZeroDuration() : AcceptGate::kPause);
-  }
-  connection->peer = *std::move(peer);
   absl::StatusOr<UidQuota::Place> place = QuotaOf(role).Take(UserOf(connection->peer));
   if (!place.ok()) {
     LogRefused("connection", connection->peer, place.status());

@@ -171,8 +171,6 @@ class AttachServer {
   // Connections that end from now on are closed at once, and those in `closing_` with this server.
   void CloseAll() ABSL_LOCKS_EXCLUDED(closing_mu_);
   void Accept(UniqueFd socket, Peer::Role role);
-  // Refuses a peer above the rate limit.
-  absl::Status Admit(Connection* connection);
   void OnReadable(const ConnectionPtr& connection);
   // `fds` is the number of fds that came with the message; they are closed already.
   void OnMessage(const ConnectionPtr& connection, const Message& message, size_t fds);

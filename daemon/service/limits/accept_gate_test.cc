@@ -30,6 +30,40 @@ TEST(AcceptGateTest, UserPastOwnRateTakesNothingFromTotal) {
   EXPECT_EQ(refused.message(), "new connections: limit 3 at once and 1 a second");
 }
 
+// Each uid connects until it is refused, as a caller of the gate does. Returns the number of admitted connections.
+int Connect(AcceptGate& gate, uint32_t uid, uint32_t user, absl::Time now) {
+  for (int admitted = 0; true; ++admitted) {
+    if (!gate.Admit(uid, now).ok() || !gate.Attribute(uid, user, now).ok()) return admitted;
+  }
+}
+
+TEST(AcceptGateTest, AdditionalUidsShareRateOfTheirUser) {
+  AcceptGate gate({.per_uid = {.per_second = 1, .burst = 4}, .total = {.per_second = 1, .burst = 6}});
+  EXPECT_EQ(Connect(gate, 100'000, 1000, kStart), 4);
+  EXPECT_EQ(gate.UserBehind(100'000, kStart), 1000u);
+  for (uint32_t uid = 100'001; uid < 100'020; ++uid) EXPECT_EQ(Connect(gate, uid, 1000, kStart), 0) << uid;
+  EXPECT_EQ(gate.Admit(100'000, kStart).message(), "new connections of uid 1000: limit 4 at once and 1 a second");
+  EXPECT_EQ(Connect(gate, 1001, 1001, kStart), 2) << "the refused ones took nothing from the total";
+}
+
+TEST(AcceptGateTest, UnidentifiedConnectionTakesNothingFromTotal) {
+  AcceptGate gate({.per_uid = {.per_second = 1, .burst = 4}, .total = {.per_second = 1, .burst = 3}});
+  for (uint32_t uid = 1000; uid < 1010; ++uid) {
+    ASSERT_TRUE(gate.Admit(uid, kStart).ok()) << uid;
+    gate.Withdraw();
+  }
+  EXPECT_EQ(Connect(gate, 1010, 1010, kStart), 3);
+}
+
+TEST(AcceptGateTest, UidOfOtherUserIsForgotten) {
+  AcceptGate gate({.per_uid = {.per_second = 0.001, .burst = 2}, .total = {.per_second = 100, .burst = 100}});
+  EXPECT_EQ(Connect(gate, 100'000, 1000, kStart), 2);
+  EXPECT_EQ(Connect(gate, 100'000, 100'000, kStart), 0) << "it counts to the user of its last connection";
+  const absl::Time later = kStart + AcceptGate::kMemory + absl::Milliseconds(1);
+  EXPECT_EQ(gate.UserBehind(100'000, later), 100'000u);
+  EXPECT_EQ(Connect(gate, 100'000, 100'000, later), 1) << "its first connection counted to it, too";
+}
+
 TEST(AcceptGateTest, PunishedUserReturnsSlowly) {
   AcceptGate gate({});
   int connections = 0;

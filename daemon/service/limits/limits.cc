@@ -1,6 +1,7 @@
 // Limits on clients: the accept gate, and quotas of users.
 
 #include <algorithm>
+#include <string>
 
 #include <berth/error.h>
 
@@ -11,19 +12,54 @@
 #include "daemon/service/limits/uid_quota.h"
 
 namespace berth::service {
+namespace {
+
+std::string ConnectionsOf(uint32_t user) { return absl::StrCat("new connections of uid ", user); }
+
+}  // namespace
 
 // ---- accept_gate.h -------------------------------------------------------------------------------------------
 
 absl::Status AcceptGate::Admit(uint32_t uid, absl::Time now) {
   MutexLock lock(&mu_);
-  const bool uid_has_capacity = of_uid_.Of(now, uid).Take(now, 1);
-  if (uid_has_capacity && total_.Take(now, 1)) return absl::OkStatus();
+  const uint32_t user = UserBehindLocked(uid, now);
+  if (!of_uid_.Of(now, user).Take(now, 1)) return RefuseLocked(ConnectionsOf(user), rates_.per_uid);
+  return total_.Take(now, 1) ? absl::OkStatus() : RefuseLocked("new connections", rates_.total);
+}
+
+absl::Status AcceptGate::Attribute(uint32_t uid, uint32_t user, absl::Time now) {
+  MutexLock lock(&mu_);
+  const uint32_t counted = UserBehindLocked(uid, now);
+  if (user == uid) {
+    users_.erase(uid);
+  } else {
+    if (users_.size() >= kMaxRemembered) users_.clear();
+    users_[uid] = {.user = user, .until = now + kMemory};
+  }
+  if (counted == user || of_uid_.Of(now, user).Take(now, 1)) return absl::OkStatus();
+  total_.GiveBack(1);
+  return RefuseLocked(ConnectionsOf(user), rates_.per_uid);
+}
+
+void AcceptGate::Withdraw() {
+  MutexLock lock(&mu_);
+  total_.GiveBack(1);
+}
+
+uint32_t AcceptGate::UserBehind(uint32_t uid, absl::Time now) const {
+  MutexLock lock(&mu_);
+  return UserBehindLocked(uid, now);
+}
+
+uint32_t AcceptGate::UserBehindLocked(uint32_t uid, absl::Time now) const {
+  const auto found = users_.find(uid);
+  return found == users_.end() || found->second.until < now ? uid : found->second.user;
+}
+
+absl::Status AcceptGate::RefuseLocked(const std::string& what, const Rate& rate) {
   ++refused_;
-  const Rate& rate = uid_has_capacity ? rates_.total : rates_.per_uid;
   return RefuseWithRetry(Reason::kLimit, kPause, "{what}: limit {limit} at once and {per_second} a second",
-                         {{"what", uid_has_capacity ? "new connections" : absl::StrCat("new connections of uid ", uid)},
-                          {"limit", rate.burst},
-                          {"per_second", rate.per_second}});
+                         {{"what", what}, {"limit", rate.burst}, {"per_second", rate.per_second}});
 }
 
 void AcceptGate::Punish(uint32_t uid, absl::Time now) {

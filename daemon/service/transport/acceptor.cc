@@ -40,19 +40,6 @@ absl::Status Acceptor::Listen(UniqueFd listener, Peer::Role role) {
   return absl::OkStatus();
 }
 
-absl::Status Acceptor::Admit(int socket, Peer* peer) {
-  BERTH_ASSIGN_OR_RETURN(const PeerCredentials credentials, GetPeerCredentials(socket));
-  peer->tenant.uid = credentials.uid;
-  peer->process = {.pid = credentials.pid, .uid = credentials.uid, .gid = credentials.gid};
-  if (peer->role != Peer::Role::kAdmin) {
-    BERTH_RETURN_IF_ERROR(gate_.Admit(credentials.uid, EventLoop::SteadyNow()));
-  }
-  BERTH_ASSIGN_OR_RETURN(*peer, IdentifyPeer(socket, peer->role));
-  // A user's additional uid has no rate of its own.
-  const bool another = UserOf(*peer) != credentials.uid && peer->role != Peer::Role::kAdmin;
-  return another ? gate_.Admit(UserOf(*peer), EventLoop::SteadyNow()) : absl::OkStatus();
-}
-
 void Acceptor::Refuse(UniqueFd socket, const Peer& peer, const absl::Status& why) {
   log_.Warn(absl::StrCat("connection of pid ", peer.process.pid, " refused: ", why.message()));
   if (audit_ != nullptr) {
@@ -84,7 +71,8 @@ absl::StatusOr<UniqueFd> Acceptor::DuplicateToFreshNumber(int socket, Numbers& n
 
 void Acceptor::AcceptOne(UniqueFd socket, Peer::Role role) {
   Peer peer = {.role = role};
-  if (const absl::Status admitted = Admit(socket.get(), &peer); !admitted.ok()) {
+  const absl::Status admitted = AdmitPeer(&gate_, EventLoop::SteadyNow(), socket.get(), &peer);
+  if (!admitted.ok()) {
     return Refuse(std::move(socket), peer, admitted);
   }
   absl::StatusOr<UniqueFd> number =

@@ -49,8 +49,6 @@ class Acceptor {
   };
 
   void AcceptOne(UniqueFd socket, Peer::Role role);
-  // Identifies the peer. Above the rate limit, reads its ids alone and returns a refusal.
-  absl::Status Admit(int socket, Peer* peer);
   // Logs that a connection of `peer` is refused, and closes it.
   void Refuse(UniqueFd socket, const Peer& peer, const absl::Status& why);
   // Duplicates `socket` to a number of the daemon's own range that was not used recently, so that a late call of an

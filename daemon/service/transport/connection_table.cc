@@ -244,4 +244,20 @@ absl::StatusOr<Peer> IdentifyPeer(int socket, Peer::Role role) {
   return peer;
 }
 
+absl::Status AdmitPeer(AcceptGate* gate, absl::Time now, int socket, Peer* peer) {
+  BERTH_ASSIGN_OR_RETURN(const PeerCredentials credentials, GetPeerCredentials(socket));
+  const bool counts = peer->role != Peer::Role::kAdmin;
+  peer->process = {.pid = credentials.pid, .uid = credentials.uid, .gid = credentials.gid};
+  peer->tenant = {.uid = credentials.uid,
+                  .charged_account = core::Account{.uid = gate->UserBehind(credentials.uid, now)}};
+  if (counts) BERTH_RETURN_IF_ERROR(gate->Admit(credentials.uid, now));
+  absl::StatusOr<Peer> identified = IdentifyPeer(socket, peer->role);
+  if (!identified.ok()) {
+    if (counts) gate->Withdraw();
+    return identified.status();
+  }
+  *peer = *std::move(identified);
+  return counts ? gate->Attribute(credentials.uid, UserOf(*peer), now) : absl::OkStatus();
+}
+
 }  // namespace berth::service

@@ -5,8 +5,11 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "daemon/core/types/caller.h"
+#include "daemon/service/limits/accept_gate.h"
 #include "daemon/supervisor/fd_store/fd_reserve.h"
 
 namespace berth::service {
@@ -34,6 +37,11 @@ std::string ListenerAddress(int socket);
 // Errors: UNKNOWN_PEER for the overflow uid, which identifies no user; for a process without an obtainable pidfd; for a
 // process whose container cannot be distinguished from another, or whose user is not visible.
 absl::StatusOr<Peer> IdentifyPeer(int socket, Peer::Role role);
+
+// Counts a new connection at the gate and identifies its peer, whose role is set; operators' connections do not count.
+// `now` is the
+// event loop's time. On an error `peer` has what is known of it. Errors: LIMIT, by the gate; as IdentifyPeer().
+absl::Status AdmitPeer(AcceptGate* gate, absl::Time now, int socket, Peer* peer);
 
 }  // namespace berth::service
 
