@@ -228,8 +228,9 @@ class SharedCountsTest : public ::testing::TestWithParam<Shared> {
     held_ = h_.MustAllocate(holder_, MiB(2)).block.handle;
   }
 
-  Member User(uint32_t uid, bool of_operator = false) {
-    Member member{.peer = h_.Open(uid, of_operator), .of_operator = of_operator};
+  Member User(uint32_t uid, bool of_operator = false) { return User(Tenant{.uid = uid}, of_operator); }
+  Member User(const Tenant& tenant, bool of_operator = false) {
+    Member member{.peer = h_.Open(tenant, of_operator), .of_operator = of_operator};
     if (GetParam().of_held) {
       EXPECT_TRUE(h_.StatusOf(h_.Grant(holder_, held_, member.peer.tenant)).ok());
       member.block = held_;
@@ -269,6 +270,17 @@ TEST_P(SharedCountsTest, FloodingUserLeavesShareToOthers) {
   if (GetParam().reserve) {
     EXPECT_TRUE(GetParam().take(h_, op).ok());
   }
+}
+
+TEST_P(SharedCountsTest, TenantsOfUserHaveOneShare) {
+  Member a = User(1000), b = User(1001);
+  Member in_cgroup = User(Tenant{.uid = 1000, .container = "/delegated", .charged_account = Account{.uid = 1000}});
+  Member subordinate = User(Tenant{.uid = 100'000, .charged_account = Account{.uid = 1000}});
+  EXPECT_GE(TakeAll(a), 1u);
+  for (Member* const tenant : {&in_cgroup, &subordinate}) {
+    EXPECT_TRUE(IsRefusal(GetParam().take(h_, *tenant), Reason::kLimit)) << tenant->peer.tenant.uid;
+  }
+  EXPECT_GE(TakeAll(b), 1u);
 }
 
 TEST_P(SharedCountsTest, NextBrokerCountsSameShares) {

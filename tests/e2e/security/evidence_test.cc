@@ -8,10 +8,12 @@
 #include <map>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <berth/error.h>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "berth/v1/device.pb.h"
@@ -25,6 +27,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
+#include "tests/support/peer_process.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 #include "tests/support/whole_lines.h"
@@ -37,6 +40,7 @@ using Json = nlohmann::json;
 
 constexpr uid_t kVictim = 1001;
 constexpr uid_t kAttacker = 1002;
+constexpr uid_t kSubordinate = 100'000;
 constexpr uint64_t kAuditBytes = 96 << 10;
 
 class EvidenceTest : public ::testing::Test {
@@ -176,6 +180,24 @@ TEST_F(EvidenceTest, RefusalsAreSuppressedByAccountAndCounted) {
   for (const Json& line : AuditLines()) {
     EXPECT_TRUE(line["what"] != "left_out" || line["account"] == std::to_string(kAttacker)) << line;
   }
+}
+
+// A user with five subordinate uids writes 700 of the history's 1,000 rows. As one account it leaves the victim half of
+// them, and as six accounts a sixth.
+TEST_F(EvidenceTest, SubordinateUidsShareTheirUsersPart) {
+  constexpr size_t kOfVictim = 400;
+  constexpr int kUids = 5, kOfEach = 140;
+  RawClient victim = RawClient::Open(daemon_.folder(), "berthd.sock", kVictim);
+  for (size_t i = 0; i < kOfVictim; ++i) TakeAndGiveBack(victim);
+  for (uid_t uid = kSubordinate; uid < kSubordinate + kUids; ++uid) {
+    absl::StatusOr<PeerProcess> peer =
+        PeerProcess::TryStart({.uid = kAttacker, .user_namespace = true, .subordinate_uid = uid});
+    if (!peer.ok()) GTEST_SKIP() << "the kernel makes no such process here: " << peer.status();
+    RawClient client = RawClient::Open(daemon_.folder(), "berthd.sock", *std::move(peer));
+    for (int i = 0; i < kOfEach; ++i) TakeAndGiveBack(client);
+  }
+  ASSERT_TRUE(Eventually([&] { return daemon_.GetNode().history_reach().has_complete_since(); }));
+  EXPECT_EQ(CountLeases(kVictim), kOfVictim);
 }
 
 }  // namespace

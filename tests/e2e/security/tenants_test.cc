@@ -1,28 +1,40 @@
 // Tenants and accounts: a user cannot create further accounts for itself with any kernel feature. Containers are
 // distinguished or refused (docs/design/0033).
 
+#include <poll.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <berth/error.h>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "berth/v1/memory.grpc.pb.h"
 #include "berth/v1/permit.grpc.pb.h"
 #include "berth/v1/session.grpc.pb.h"
+#include "client/sdk/transport/status_conversion.h"
+#include "common/os/unique_fd.h"
+#include "common/steady_clock.h"
+#include "common/wire/attach_wire.h"
 #include "gtest/gtest.h"
 #include "tests/support/cgroup.h"
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/peer_process.h"
 #include "tests/support/testing.h"
+#include "tests/support/whole_lines.h"
 #include "tests/support/wire/raw_client.h"
 
 namespace berth::testing {
@@ -55,33 +67,55 @@ struct Invention {
   bool subordinate = false;
 };
 
-class InventionTest : public ::testing::TestWithParam<Invention> {
+// Starts the processes of one user, each in a way that the user can make.
+class Inventions {
  protected:
-  // Opens kInventions clients of one user, each in a way that the user can make. Skips the test if the kernel does not
-  // allow that; the result is then incomplete.
-  std::vector<RawClient> Invent(const TestDaemon& daemon) {
-    std::vector<RawClient> inventions;
-    Open(daemon, &inventions);
-    return inventions;
+  // Skips the test if the kernel does not allow that; the result is then incomplete.
+  std::vector<PeerProcess> StartProcesses(const Invention& invention) {
+    std::vector<PeerProcess> processes;
+    Start(invention, &processes);
+    return processes;
   }
 
  private:
-  void Open(const TestDaemon& daemon, std::vector<RawClient>* inventions) {
+  void Start(const Invention& invention, std::vector<PeerProcess>* processes) {
     for (int i = 0; i < kInventions; ++i) {
-      PeerOptions options = GetParam().options;
-      if (GetParam().subordinate) options.subordinate_uid = kSubordinate + static_cast<uid_t>(i);
-      if (GetParam().cgroup) {
+      PeerOptions options = invention.options;
+      if (invention.subordinate) options.subordinate_uid = kSubordinate + static_cast<uid_t>(i);
+      if (invention.cgroup) {
         options.cgroup = cgroups_.emplace_back(absl::StrCat("berth-test-", i)).path();
         if (options.cgroup.empty()) GTEST_SKIP() << "no cgroup of the unified hierarchy can be made here";
       }
-      absl::StatusOr<PeerProcess> peer = PeerProcess::TryStart(options);
-      if (!peer.ok()) GTEST_SKIP() << "the kernel makes no such process here: " << peer.status();
-      inventions->push_back(RawClient::Open(daemon.folder(), "berthd.sock", *std::move(peer)));
+      absl::StatusOr<PeerProcess> process = PeerProcess::TryStart(options);
+      if (!process.ok()) GTEST_SKIP() << "the kernel makes no such process here: " << process.status();
+      processes->push_back(*std::move(process));
     }
   }
 
   std::vector<Cgroup> cgroups_;
 };
+
+class InventionTest : public ::testing::TestWithParam<Invention>, protected Inventions {
+ protected:
+  // Opens a client of each process. Skips the test as StartProcesses() does.
+  std::vector<RawClient> Invent(const TestDaemon& daemon) {
+    std::vector<RawClient> inventions;
+    for (PeerProcess& process : StartProcesses(GetParam())) {
+      inventions.push_back(RawClient::Open(daemon.folder(), "berthd.sock", std::move(process)));
+    }
+    return inventions;
+  }
+};
+
+// Returns the number of lines of the audit log about `what`, in any share or in `share`.
+int CountLines(const TestDaemon& daemon, const std::string& what, const std::string& share = "") {
+  int count = 0;
+  for (const std::string& line : WholeLines(daemon.folder() + "/state/audit.jsonl")) {
+    const bool in_share = share.empty() || absl::StrContains(line, absl::StrCat(R"("share":")", share, "\""));
+    count += in_share && absl::StrContains(line, absl::StrCat(R"("what":")", what, "\"")) ? 1 : 0;
+  }
+  return count;
+}
 
 // The quota of permits is 2; the pool has 16.
 TEST_P(InventionTest, UserHasSingleQuotaOverAllTenants) {
@@ -170,18 +204,208 @@ TEST_P(InventionTest, UserHasSingleLimitOfConnections) {
   daemon.ExpectAccountsBack();
 }
 
+// Sends a request for a permit on the side channel, which may wait.
+void AskForPermit(RawClient& client) {
+  v1::AcquirePermitRequest request;
+  *request.mutable_request() = client.NextTag();
+  request.set_holder_key("waits");
+  const std::string body = request.SerializeAsString();
+  attach::Ask ask = {.method = attach::Method::kAcquirePermit,
+                     .number = 1,
+                     .session = client.session_credentials().session.value(),
+                     .secret = client.session_credentials().secret,
+                     .bytes = static_cast<uint32_t>(body.size())};
+  memcpy(ask.body, body.data(), body.size());
+  Must(client.channel().Send(
+           absl::string_view(reinterpret_cast<const char*>(&ask), attach::Ask::BytesOf(ask.bytes))),
+       "ask");
+}
+
+// Returns the refusal that answers AskForPermit(), or OK for another answer.
+absl::Status ReceiveRefusal(RawClient& client) {
+  absl::StatusOr<Message> message = client.channel().Receive();
+  while (message.ok() && message->bytes.size() == sizeof(attach::Delivery)) message = client.channel().Receive();
+  if (!message.ok()) return message.status();
+  attach::Answer answer;
+  memcpy(&answer, message->bytes.data(), std::min(message->bytes.size(), sizeof(answer)));
+  if (answer.outcome != attach::Answer::Outcome::kRefused) return absl::OkStatus();
+  return FromStatusProto(std::string(answer.body, answer.bytes));
+}
+
+// Two requests of an account may wait for the pool's only unit.
+TEST_P(InventionTest, UserHasSingleLimitOfWaiters) {
+  SKIP_UNLESS_ROOT();
+  TestDaemon daemon({.config = "[tenants]\nwaiters = 2\n", .environment = {"BERTH_GPU_TEST_CONCURRENCY=1"}});
+  const auto waiters_become = [&](uint64_t count) {
+    return daemon.AccountsBecome([count](const Accounts& accounts) { return accounts.waiters == count; });
+  };
+  {
+    RawClient neighbour = RawClient::Open(daemon.folder(), "berthd.sock", kNeighbour);
+    ASSERT_TRUE(Ok(TryAcquire(neighbour)));
+    RawClient outside = RawClient::Open(daemon.folder(), "berthd.sock", kUser);
+    AskForPermit(outside);
+    ASSERT_TRUE(waiters_become(1));
+    std::vector<RawClient> inventions = Invent(daemon);
+    if (IsSkipped()) return;
+    AskForPermit(inventions[0]);
+    ASSERT_TRUE(waiters_become(2));
+    for (int i = 1; i < kInventions; ++i) {
+      AskForPermit(inventions[i]);
+      ASSERT_TRUE(Refused(ReceiveRefusal(inventions[i]), Reason::kLimit, {{"current", "2"}, {"limit", "2"}}));
+    }
+    AskForPermit(neighbour);
+    EXPECT_TRUE(waiters_become(3));
+  }
+  daemon.ExpectAccountsBack();
+}
+
+// The share of each record in the audit log's files is the user's.
+TEST_P(InventionTest, UserHasSingleShareOfAuditLog) {
+  SKIP_UNLESS_ROOT();
+  TestDaemon daemon;
+  {
+    std::vector<RawClient> inventions = Invent(daemon);
+    if (IsSkipped()) return;
+    for (RawClient& invention : inventions) (void)TryAcquire(invention);
+  }
+  ASSERT_TRUE(Eventually([&] { return CountLines(daemon, "acquire") == kInventions; }));
+  EXPECT_EQ(CountLines(daemon, "acquire", absl::StrCat(kUser)), kInventions);
+  for (const char* const what : {"open_session", "join_session"}) {
+    EXPECT_EQ(CountLines(daemon, what, absl::StrCat("admission ", kUser)), kInventions) << what;
+  }
+  daemon.ExpectAccountsBack();
+}
+
+std::vector<Invention> AllInventions() {
+  return {
+      {.name = "UserNamespace", .options = {.uid = kUser, .user_namespace = true}},
+      {.name = "UserAndPidNamespace", .options = {.uid = kUser, .user_namespace = true, .pid_namespace = true}},
+      {.name = "DelegatedCgroup", .options = {.uid = kUser}, .cgroup = true},
+      {.name = "DelegatedCgroupAndNamespaces",
+       .options = {.uid = kUser, .user_namespace = true, .pid_namespace = true},
+       .cgroup = true},
+      {.name = "SubordinateUid", .options = {.uid = kUser, .user_namespace = true}, .subordinate = true},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Tenants, InventionTest, ::testing::ValuesIn(AllInventions()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Connects to attach.sock and opens a session. Returns the session's lifeline.
+absl::StatusOr<AttachSocket> OpenSession(const TestDaemon& daemon, PeerProcess& process) {
+  AttachSocket lifeline = AttachSocket::Connect(daemon.folder(), process);
+  // Fails if the daemon has closed the connection already; the refusal is still there.
+  lifeline.Send(MakeHello("invention")).IgnoreError();
+  const absl::Status welcomed = lifeline.Receive<attach::Welcome>().status();
+  if (!welcomed.ok()) return welcomed;
+  return lifeline;
+}
+
+// A limit of two for each user on what OpenSession() takes.
+struct SessionLimit {
+  const char* name;
+  const char* config;
+  // Part of the refusal.
+  const char* text;
+};
+
+class SessionLimitTest : public ::testing::TestWithParam<std::tuple<SessionLimit, Invention>>, protected Inventions {};
+
+TEST_P(SessionLimitTest, UserHasSingleLimit) {
+  SKIP_UNLESS_ROOT();
+  const auto& [limit, invention] = GetParam();
+  TestDaemon daemon({.config = limit.config});
+  {
+    PeerProcess outside = PeerProcess::Start(kUser);
+    const AttachSocket first = Must(OpenSession(daemon, outside));
+    std::vector<PeerProcess> processes = StartProcesses(invention);
+    if (IsSkipped()) return;
+    std::vector<AttachSocket> opened;
+    for (PeerProcess& process : processes) {
+      absl::StatusOr<AttachSocket> session = OpenSession(daemon, process);
+      if (session.ok()) {
+        opened.push_back(*std::move(session));
+      } else {
+        EXPECT_TRUE(IsRefusal(session.status(), Reason::kLimit)) << session.status();
+        EXPECT_TRUE(absl::StrContains(session.status().message(), limit.text)) << session.status();
+      }
+    }
+    EXPECT_EQ(opened.size(), 1u) << "of two, one was taken";
+    PeerProcess neighbour = PeerProcess::Start(kNeighbour);
+    const AttachSocket second = Must(OpenSession(daemon, neighbour));
+    const AttachSocket third = Must(OpenSession(daemon, neighbour));
+  }
+  daemon.ExpectAccountsBack();
+}
+
 INSTANTIATE_TEST_SUITE_P(
-    Tenants, InventionTest,
-    ::testing::Values(
-        Invention{.name = "UserNamespace", .options = {.uid = kUser, .user_namespace = true}},
-        Invention{.name = "UserAndPidNamespace",
-                  .options = {.uid = kUser, .user_namespace = true, .pid_namespace = true}},
-        Invention{.name = "DelegatedCgroup", .options = {.uid = kUser}, .cgroup = true},
-        Invention{.name = "DelegatedCgroupAndNamespaces",
-                  .options = {.uid = kUser, .user_namespace = true, .pid_namespace = true},
-                  .cgroup = true},
-        Invention{.name = "SubordinateUid", .options = {.uid = kUser, .user_namespace = true}, .subordinate = true}),
-    [](const auto& info) { return std::string(info.param.name); });
+    Tenants, SessionLimitTest,
+    ::testing::Combine(
+        ::testing::Values(SessionLimit{"Sessions", "[tenants]\nsessions = 2\n", "sessions of the tenant: 2, limit 2"},
+                          SessionLimit{"AttachFds", "[limits]\nattach_fds_per_uid = 2\n",
+                                       "fds of attach.sock connections of uid 7001: 2, limit 2"}),
+        ::testing::ValuesIn(AllInventions())),
+    [](const auto& info) { return absl::StrCat(std::get<0>(info.param).name, std::get<1>(info.param).name); });
+
+// Connects to gRPC's socket, where an admitted connection gets HTTP/2's settings, and another one its end.
+absl::Status ConnectToGrpc(const TestDaemon& daemon, PeerProcess& process) {
+  const UniqueFd socket = process.Connect(daemon.folder() + "/berthd.sock", SOCK_STREAM);
+  pollfd entry = {.fd = socket.get(), .events = POLLIN, .revents = 0};
+  if (::poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))) != 1) {
+    return absl::DeadlineExceededError("nothing came on berthd.sock");
+  }
+  char byte;
+  return ::recv(socket.get(), &byte, 1, 0) == 1 ? absl::OkStatus() : absl::ResourceExhaustedError("closed");
+}
+
+// A socket with a rate of new connections.
+struct Entrance {
+  const char* name;
+  absl::Status (*connect)(const TestDaemon& daemon, PeerProcess& process);
+};
+
+class AcceptRateTest : public ::testing::TestWithParam<std::tuple<Entrance, Invention>>, protected Inventions {};
+
+// The daemon knows the user of an additional uid only once it has read the process's user namespaces.
+TEST_P(AcceptRateTest, UserHasSingleRate) {
+  SKIP_UNLESS_ROOT();
+  const auto& [entrance, invention] = GetParam();
+  // The bursts are 4.096 times these rates.
+  constexpr double kBurst = 4.096;
+  TestDaemon daemon({.config = "[limits]\naccepts_per_second_per_uid = 1\naccepts_per_second = 3\n"});
+  PeerProcess outside = PeerProcess::Start(kUser);
+  std::vector<PeerProcess> processes = StartProcesses(invention);
+  if (IsSkipped()) return;
+  processes.push_back(std::move(outside));
+  constexpr int kConnectionsOfEach = 6;
+  int admitted = 0, refused = 0;
+  const absl::Time start = SteadyNow();
+  for (PeerProcess& process : processes) {
+    for (int i = 0; i < kConnectionsOfEach; ++i) {
+      const absl::Status connected = entrance.connect(daemon, process);
+      ++(connected.ok() ? admitted : refused);
+      EXPECT_TRUE(connected.ok() || absl::IsResourceExhausted(connected)) << connected;
+    }
+  }
+  const double seconds = absl::ToDoubleSeconds(SteadyNow() - start);
+  EXPECT_GE(admitted, static_cast<int>(kBurst));
+  EXPECT_LE(admitted, kBurst + seconds);
+  PeerProcess neighbour = PeerProcess::Start(kNeighbour);
+  EXPECT_TRUE(Ok(entrance.connect(daemon, neighbour))) << "the user took more than its part of the rate of all";
+  // The refusals are in the user's share of the audit log.
+  ASSERT_TRUE(Eventually([&] { return CountLines(daemon, "connect") >= refused; }));
+  EXPECT_EQ(CountLines(daemon, "connect", absl::StrCat("admission ", kUser)), refused);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tenants, AcceptRateTest,
+    ::testing::Combine(::testing::Values(Entrance{"Attach",
+                                                  [](const TestDaemon& daemon, PeerProcess& process) {
+                                                    return OpenSession(daemon, process).status();
+                                                  }},
+                                         Entrance{"Grpc", ConnectToGrpc}),
+                       ::testing::ValuesIn(AllInventions())),
+    [](const auto& info) { return absl::StrCat(std::get<0>(info.param).name, std::get<1>(info.param).name); });
 
 TEST(TenantsTest, ContainerMadeByRootHasOwnAccount) {
   SKIP_UNLESS_UNSHARED();
