@@ -178,6 +178,27 @@ TEST_P(LeaseEndsTest, RunReportsLeaseEndSignalsAndExitsWithItsCode) {
   }
 }
 
+TEST_P(LeaseEndsTest, NestedRunIsNotifiedAsOuterRunIs) {
+  // Both wrappers and both commands write to one pipe. The outer shell runs its trap after the inner wrapper's end.
+  const std::string inner = "trap \"echo inner told; exit 5\" USR1; echo in; while :; do read line; done";
+  Subprocess outer = StartRun({"--on-revoke=USR1"},
+                              absl::StrCat("trap told=yes USR1; $BERTH run --on-revoke=USR1 -- /bin/sh -c '", inner,
+                                           "'; echo inner ended with $?; until [ \"$told\" ]; do sleep 0.01; done; "
+                                           "echo outer told; exit 7"));
+  ASSERT_EQ(Must(outer.ReadLine()), "in");
+  EndLeases();
+  const std::string said = outer.ReadAll();
+  EXPECT_EQ(outer.Wait(), kPermitEnded) << said;
+  for (const std::string& part :
+       {std::string("inner told\n"), std::string("outer told\n"), absl::StrCat("inner ended with ", kPermitEnded, "\n"),
+        std::string("the command ended with code 5"), std::string("the command ended with code 7")}) {
+    EXPECT_TRUE(absl::StrContains(said, part)) << said << " lacks " << part;
+  }
+  // Each wrapper reports the end once.
+  const std::vector<std::string> reports = absl::StrSplit(said, Said());
+  EXPECT_EQ(reports.size(), 3u) << said;
+}
+
 TEST_P(LeaseEndsTest, RunWithoutSignalFailsAfterItsCommand) {
   Subprocess run = StartRun({}, "echo in; read line; echo out");
   ASSERT_EQ(Must(run.ReadLine()), "in");
