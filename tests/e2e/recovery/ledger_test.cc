@@ -11,30 +11,34 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include <berth/error.h>
+#include <berth/ids.h>
 #include <berth/session.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "berth/v1/admin.pb.h"
 #include "berth/v1/device.pb.h"
 #include "berth/v1/permit.pb.h"
+#include "berth/v1/permit_resources.pb.h"
 #include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/os/unique_fd.h"
 #include "daemon/base/boot_id.h"
+#include "daemon/base/ledger_record.h"
 #include "daemon/core/types/record_kind.h"
 #include "daemon/ledger/ledger_file.h"
 #include "gtest/gtest.h"
 #include "tests/support/actor/actor_handle.h"
 #include "tests/support/daemon/test_daemon.h"
-#include "tests/support/proc.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
 
@@ -193,20 +197,96 @@ INSTANTIATE_TEST_SUITE_P(Deletion, UnreadableLedgerTest,
 // The parameters: the schema of the ledger, and whether the whole daemon is stopped meanwhile or its broker killed.
 class EarlierLedgerTest : public LedgerTest, public ::testing::WithParamInterface<std::tuple<uint32_t, bool>> {
  protected:
-  // The pools and devices of the recorded ledgers. Their processes have the pids from kFirstPid on.
+  // The pools and devices of the recorded ledgers.
   EarlierLedgerTest()
       : LedgerTest({.flags = {"--host-devices=2", "--host-bytes=64MiB"},
                     .config = "[pools.gpu-tests]\ncap = 2\n[pools.wide]\ncap = 8\n"
                               "[pools.placed]\ncap = 4\ndevice_cap = 2\n",
                     .errors = LogPath()}) {}
-  static constexpr pid_t kFirstPid = 1001;
-  static constexpr pid_t kLastPid = 1040;
+  ~EarlierLedgerTest() override { std::filesystem::remove(LogPath()); }
+
+  // A process of this test in the role of a recorded one.
+  struct Holder {
+    uint64_t session = 0;
+    uint64_t channel = 0;
+    int32_t pid = 0;
+  };
+  // A recorded session that has one unit of the pool `wide`, and its one process.
+  static constexpr uint64_t kSession = 1012;
+  static constexpr uint64_t kChannel = 1014;
+  // Offset of the pid in a channel's record of each earlier schema.
+  static constexpr size_t kPidOffset = sizeof(uint64_t);
+  // The kernel's limit of pids: no process has this pid or a larger one.
+  static constexpr int32_t kNoPid = 1 << 22;
 
   // A new path for each process of the test.
   static std::string LogPath() { return absl::StrCat(::testing::TempDir(), "/earlier_ledger_", ::getpid(), ".log"); }
 
-  // Returns the recorded ledger of the schema as if the daemon of `node` had written it.
-  std::string Recorded(uint32_t schema, const v1::Node& node) const {
+  template <typename Number>
+  static std::string BytesOf(Number value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+
+  // Returns the identity of a ledger of the daemon.
+  static LedgerIdentity IdentityOf(const v1::Node& node, uint32_t schema) {
+    return {.schema = schema, .node = node.id(), .incarnation = node.incarnation(), .boot = Must(ReadBootId())};
+  }
+
+  // Replaces the ledger by the recorded one of the schema, as if this daemon had written it. Every recorded process is
+  // dead, except that `living`, if any, has the role of one of them.
+  void TakeOver(Actor* living) {
+    const auto [schema, stopped] = GetParam();
+    const v1::Node node = daemon_.GetNode();
+    Holder holder;
+    if (living != nullptr) holder = {.session = living->session().value(), .pid = living->pid()};
+    const auto write = [&, schema = schema] {
+      if (living != nullptr) holder.channel = ChannelOf(holder.session, node);
+      const std::string recorded = Recorded(schema, node, living != nullptr ? &holder : nullptr);
+      // In place, as in UnreadableLedgerTest.
+      const UniqueFd file(::open(path().c_str(), O_WRONLY | O_CLOEXEC));
+      ASSERT_EQ(::pwrite(file.get(), recorded.data(), recorded.size(), 0), static_cast<ssize_t>(recorded.size()));
+    };
+    if (stopped) {
+      daemon_.Stop();
+      write();
+      daemon_.StartAgain();
+    } else {
+      KillBrokerAnd(write);
+    }
+    // Opens a session of this daemon: the ledger does not have the test's own.
+    daemon_.TakeAccounts();
+    std::ostringstream log;
+    log << std::ifstream(LogPath()).rdbuf();
+    const std::string migrated =
+        absl::StrCat("migrated its records from schema ", schema, " to schema ", core::kRecordSchema);
+    EXPECT_TRUE(absl::StrContains(log.str(), migrated)) << log.str();
+  }
+
+  v1::Pool PoolOf(const std::string& name) {
+    const v1::ListPoolsResponse pools = Must(daemon_.inspector().ListPools());
+    for (const v1::Pool& pool : pools.pools()) {
+      if (pool.name() == name) return pool;
+    }
+    ADD_FAILURE() << "no pool " << name;
+    return {};
+  }
+
+ private:
+  // Returns the channel of the session's one process, from the ledger of the daemon.
+  uint64_t ChannelOf(uint64_t session, const v1::Node& node) const {
+    const LedgerFile ledger = Must(LedgerFile::Open(path(), IdentityOf(node, core::kRecordSchema)));
+    uint64_t channel = 0;
+    ledger.ForEach([&](uint64_t, absl::string_view batch) {
+      Must(RecordBatch::Walk(batch, [&](const RecordKey& key, std::optional<absl::string_view> content) {
+        const bool of_session = content.has_value() && absl::StartsWith(*content, BytesOf(session));
+        if (key.kind == static_cast<uint32_t>(core::RecordKind::kChannel) && of_session) channel = key.id;
+      }));
+    });
+    EXPECT_NE(channel, 0u);
+    return channel;
+  }
+
+  std::string Recorded(uint32_t schema, const v1::Node& node, const Holder* living) const {
     const std::string copy = path() + ".recorded", own = path() + ".own";
     std::filesystem::copy_file(absl::StrCat("daemon/core/recovery/testdata/ledger_schema_", schema), copy);
     std::filesystem::permissions(copy, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
@@ -214,46 +294,46 @@ class EarlierLedgerTest : public LedgerTest, public ::testing::WithParamInterfac
     {
       const LedgerFile recorded =
           Must(LedgerFile::Open(copy, {.schema = schema, .node = 7, .incarnation = 9, .boot = "golden"}));
-      LedgerFile written = Must(LedgerFile::Create(own, {.schema = schema,
-                                                         .node = node.id(),
-                                                         .incarnation = node.incarnation(),
-                                                         .boot = Must(ReadBootId())}));
+      LedgerFile written = Must(LedgerFile::Create(own, IdentityOf(node, schema)));
       Must(written.Reserve(recorded.end()));
-      recorded.ForEach([&](uint64_t, absl::string_view batch) { written.Append(batch); });
+      recorded.ForEach([&](uint64_t, absl::string_view batch) { written.Append(Cast(batch, living).bytes()); });
       content = std::string(written.At(0, written.end()));
     }
     std::filesystem::remove(copy);
     std::filesystem::remove(own);
     return content;
   }
+
+  // Returns the batch with the pids of dead processes, and with the ids of `living`.
+  static RecordBatch Cast(absl::string_view batch, const Holder* living) {
+    RecordBatch result;
+    Must(RecordBatch::Walk(batch, [&](RecordKey key, std::optional<absl::string_view> content) {
+      std::string text(content.value_or(""));
+      int32_t pid = kNoPid + static_cast<int32_t>(key.id);
+      if (living != nullptr) {
+        text = absl::StrReplaceAll(text, {{BytesOf(kSession), BytesOf(living->session)},
+                                          {BytesOf(kChannel), BytesOf(living->channel)}});
+        if (key.id == kSession) key.id = living->session;
+        if (key.id == kChannel) {
+          key.id = living->channel;
+          pid = living->pid;
+        }
+      }
+      if (!content.has_value()) return result.Erase(key);
+      const std::string pid_bytes = BytesOf(pid);
+      if (key.kind == static_cast<uint32_t>(core::RecordKind::kChannel)) {
+        text.replace(kPidOffset, pid_bytes.size(), pid_bytes);
+      }
+      result.Put(key, text);
+    }));
+    return result;
+  }
 };
 
 TEST_P(EarlierLedgerTest, EarlierLedgerIsMigratedAndItsDeadHoldersEnd) {
-  const auto [schema, stopped] = GetParam();
-  for (pid_t pid = kFirstPid; stopped && pid <= kLastPid; ++pid) {
-    if (IsAlive(pid)) GTEST_SKIP() << "process " << pid << " of this machine has the pid of a recorded holder";
-  }
-  const std::string recorded = Recorded(schema, daemon_.GetNode());
-  const auto write = [&] {
-    // In place, as in UnreadableLedgerTest.
-    const UniqueFd file(::open(path().c_str(), O_WRONLY | O_CLOEXEC));
-    ASSERT_EQ(::pwrite(file.get(), recorded.data(), recorded.size(), 0), static_cast<ssize_t>(recorded.size()));
-  };
-  if (stopped) {
-    daemon_.Stop();
-    write();
-    daemon_.StartAgain();
-  } else {
-    KillBrokerAnd(write);
-  }
+  TakeOver(nullptr);
   // No process of the record lives: every session, permit, waiter, block and reservation ends.
-  daemon_.GetNode();
   daemon_.ExpectAccountsBack();
-  std::ostringstream log;
-  log << std::ifstream(LogPath()).rdbuf();
-  const std::string migrated = absl::StrCat("migrated its records from schema ", schema, " to schema ",
-                                            core::kRecordSchema);
-  EXPECT_TRUE(absl::StrContains(log.str(), migrated)) << log.str();
   {
     // Both units of the pool are free, once. Numbers continue: the record's last permit has number 6.
     Actor first(daemon_), second(daemon_), third(daemon_);
@@ -269,7 +349,46 @@ TEST_P(EarlierLedgerTest, EarlierLedgerIsMigratedAndItsDeadHoldersEnd) {
     for (Actor* const actor : {&first, &second, &third}) actor->Quit();
   }
   daemon_.ExpectAccountsBack();
-  std::filesystem::remove(LogPath());
+}
+
+TEST_P(EarlierLedgerTest, LivingHolderOfEarlierLedgerStaysCounted) {
+  Actor holder(daemon_);
+  const SessionId session = holder.session();
+  TakeOver(&holder);
+  // The units of the dead holders return.
+  EXPECT_TRUE(Eventually([&] {
+    return PoolOf("wide").out() == 1 && PoolOf("gpu-tests").out() == 0 && PoolOf("placed").out() == 0;
+  }));
+  Actor other(daemon_), waiter(daemon_), late(daemon_);
+  const auto expect_counted = [&](const char* out) {
+    const v1::ListPermitsResponse permits = Must(daemon_.inspector().ListPermits("wide"));
+    ASSERT_GE(permits.permits_size(), 1);
+    EXPECT_EQ(permits.permits(0).id(), 3u);
+    EXPECT_EQ(permits.permits(0).session(), session.value());
+    EXPECT_TRUE(
+        Refused(waiter.Ask("acquire p pool=wide units=8 try"), Reason::kNoPermit, {{"out", out}, {"cap", "8"}}));
+  };
+  expect_counted("1");
+  other.Do("acquire p pool=wide units=7");
+  expect_counted("8");
+  // A later broker reads the process's pid from the migrated ledger.
+  if (std::get<1>(GetParam())) {
+    daemon_.Stop();
+    daemon_.StartAgain();
+  } else {
+    KillBrokerAnd([] {});
+  }
+  daemon_.TakeAccounts();
+  expect_counted("8");
+  waiter.SendLine("acquire p pool=wide");
+  EXPECT_TRUE(Eventually([&] { return PoolOf("wide").waiters() == 1; }));
+  EXPECT_EQ(PoolOf("wide").out(), 8u);
+  holder.Kill();
+  EXPECT_TRUE(Ok(waiter.Answer().status()));
+  EXPECT_EQ(PoolOf("wide").out(), 8u);
+  EXPECT_TRUE(Refused(late.Ask("acquire p pool=wide try"), Reason::kNoPermit, {{"out", "8"}}));
+  for (Actor* const actor : {&other, &waiter, &late}) actor->Quit();
+  daemon_.ExpectAccountsBack();
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemas, EarlierLedgerTest,
