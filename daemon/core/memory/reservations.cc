@@ -20,7 +20,9 @@ namespace {
 constexpr uint64_t kMaxItems = kMaxDeviceOrdinals;
 
 absl::Status NoReservation(ReservationId id) {
-  return Refuse(Reason::kNotFound, "no {kind} {id} in this session", {{"kind", "reservation"}, {"id", id.value()}});
+  return Refuse(Reason::kNotFound,
+                "no {kind} {id} in this session: it was released, or its time has expired; reserve the bytes again",
+                {{"kind", "reservation"}, {"id", id.value()}});
 }
 
 }  // namespace
