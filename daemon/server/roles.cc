@@ -176,7 +176,9 @@ int RunSupervisorRole(const Options& options) {
     const bool in_folder = absl::StartsWith(options.state, options.folder + "/");
     std::error_code error;
     if (!in_folder || std::filesystem::is_directory(options.folder, error)) {
-      if (const absl::Status state = CheckPrivate(options.state); !state.ok()) {
+      absl::Status state = in_folder ? absl::OkStatus() : CheckAbove(options.state);
+      if (state.ok()) state = CheckPrivate(options.state);
+      if (!state.ok()) {
         return ExitCode("berthd: --state", state);
       }
     }

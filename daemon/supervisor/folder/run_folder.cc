@@ -23,6 +23,7 @@
 #include "common/os/whole_file.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
+#include "daemon/base/private_folder.h"
 #include "daemon/ledger/ledger_file.h"
 #include "daemon/supervisor/fd_store/node_record.h"
 #include "daemon/supervisor/folder/folder_claim.h"
@@ -82,6 +83,15 @@ absl::Status MakeFolder(const std::string& path, FolderGroups groups) {
   }
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is not a folder of uid ", ::geteuid()));
+  }
+  return absl::OkStatus();
+}
+
+// Checks that only this user can write to the folder, and made the files in it that a daemon trusts.
+absl::Status CheckTrusted(const std::string& path) {
+  BERTH_RETURN_IF_ERROR(CheckPrivate(path));
+  for (const char* const name : {RunFolder::kLock, RunFolder::kNode, RunFolder::kLedger, NodeRecord::kName}) {
+    BERTH_RETURN_IF_ERROR(CheckOwner(absl::StrCat(path, "/", name)));
   }
   return absl::OkStatus();
 }
@@ -162,7 +172,9 @@ absl::StatusOr<RunFolder> RunFolder::Take(const std::string& path, FolderGroups 
   const std::string name = absl::StrCat(path, "/", kLock);
   // Checked before the folder is created: a folder that was deleted under a running daemon contains nothing to find.
   if (absl::IsFailedPrecondition(CheckUnclaimed(path))) return ServedByAnother(path, ReadPid(name));
+  BERTH_RETURN_IF_ERROR(CheckAbove(path));
   BERTH_RETURN_IF_ERROR(MakeFolder(path, groups));
+  BERTH_RETURN_IF_ERROR(CheckTrusted(path));
   if (!lock || !IsFileAt(lock.get(), name)) {
     lock.reset(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   }

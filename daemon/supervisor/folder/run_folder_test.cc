@@ -211,6 +211,31 @@ TEST_F(RunFolderTest, ExistingFolderKeepsItsMode) {
   EXPECT_EQ(info.st_mode & 0777, 0711u);
 }
 
+TEST_F(RunFolderTest, FolderThatOthersCanWriteIsRejected) {
+  std::filesystem::create_directory(path_);
+  for (const mode_t mode : {0720, 0702, 0777, 01777, 02775}) {
+    ASSERT_EQ(::chmod(path_.c_str(), mode), 0);
+    const absl::Status status = RunFolder::Take(path_).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(path_), HasSubstr("chmod go-w")));
+    EXPECT_TRUE(std::filesystem::is_empty(path_));
+  }
+  ASSERT_EQ(::chmod(path_.c_str(), 0700), 0);
+  {
+    auto folder = RunFolder::Take(path_);
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    // A daemon that serves continues.
+    ASSERT_EQ(::chmod(path_.c_str(), 0777), 0);
+    RunFolder::Restored restored;
+    EXPECT_TRUE(folder->Restore({}, &restored).ok());
+  }
+  ASSERT_EQ(::chmod(path_.c_str(), 0700), 0);
+  ASSERT_EQ(::chmod(root_.c_str(), 0777), 0);
+  EXPECT_THAT(std::string(RunFolder::Take(path_).status().message()), HasSubstr(root_ + ", which has mode 0777"));
+  ASSERT_EQ(::chmod(root_.c_str(), 01777), 0);
+  EXPECT_TRUE(RunFolder::Take(path_).ok());
+}
+
 // A file that can be deleted, and whether Restore() recreates it.
 struct Deletion {
   const char* name;

@@ -36,7 +36,7 @@ class ModulesTest : public ::testing::Test {
   ModulesTest() {
     char folder[] = "/tmp/berth-modules-XXXXXX";
     folder_ = ::mkdtemp(folder);
-    ::chmod(folder_.c_str(), 0777);
+    ::chmod(folder_.c_str(), 01777);
     EXPECT_EQ(::mkfifo(hold().c_str(), 0666), 0);
     // Writable for every user, whatever the umask.
     std::ofstream(folder_ + "/count") << "";

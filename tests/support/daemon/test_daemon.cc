@@ -105,8 +105,8 @@ TestDaemon::TestDaemon(const TestDaemonOptions& options) : TestDaemon(MakeFolder
 void TestDaemon::OpenToClients() {
   const std::string parent = std::filesystem::path(folder_).parent_path();
   if (OtherUser().has_value()) {
-    // Clients create their own files in the parent of the daemon's folder.
-    if (::chown(parent.c_str(), 0, kClientsGroup) < 0 || ::chmod(parent.c_str(), 0770) < 0) {
+    // Clients create their own files in the parent of the daemon's folder, and cannot rename the folder.
+    if (::chown(parent.c_str(), 0, kClientsGroup) < 0 || ::chmod(parent.c_str(), 01770) < 0) {
       Fatal(OsError("chown, chmod", errno), parent);
     }
     return;
