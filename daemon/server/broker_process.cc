@@ -90,11 +90,7 @@ absl::Status BrokerProcess::Start(const Options& options) {
   BERTH_ASSIGN_OR_RETURN(const Settings settings, last_good_config_->ReadToStart());
   BERTH_ASSIGN_OR_RETURN(core::Config config, MakeConfig(devices, settings));
   BERTH_RETURN_IF_ERROR(OpenLog(settings));
-  audit_ = std::make_unique<service::AuditLog>(
-      service::AuditLog::Options{.folder = settings.audit_folder.value_or(options.state),
-                                 .size = settings.audit_size,
-                                 .incarnation = facts_.incarnation,
-                                 .epoch = facts_.epoch});
+  BERTH_RETURN_IF_ERROR(OpenAudit(settings, options.state));
   Audit("broker_started", {{"version", kVersion}});
   if (const absl::Status apart = CheckDistinguishesContainers(); !apart.ok()) {
     spdlog::warn("cannot identify every container: {}; refusing processes in the others (UNKNOWN_PEER); run the daemon "

@@ -79,6 +79,9 @@ class BrokerProcess final : private EffectSink {
   void LogConfigChanges();
   // Opens the log of memory events. Errors: those of its file, but only when the daemon first starts.
   absl::Status OpenLog(const Settings& settings);
+  // Opens the audit log, in the folder `state` if no setting names another. Errors: those of CheckPrivate() and
+  // CheckAbove() on a folder that the settings name, but only when the daemon first starts.
+  absl::Status OpenAudit(const Settings& settings, const std::string& state);
   // Reopens the files of both logs. Errors: those of each file that stays as it is.
   absl::Status ReopenLogs();
   // Takes the listeners, state page and device table from the inherited fds.

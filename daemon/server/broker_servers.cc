@@ -26,6 +26,7 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "daemon/base/halted_processes.h"
+#include "daemon/base/private_folder.h"
 #include "daemon/base/program_check.h"
 #include "daemon/base/stderr_log.h"
 #include "daemon/core/types/effects.h"
@@ -209,6 +210,25 @@ absl::Status BrokerProcess::OpenLog(const Settings& settings) {
     log = service::AllocationLog::WithoutItsFile(settings.log_file.value_or(""), facts_.incarnation);
   }
   log_ = *std::move(log);
+  return absl::OkStatus();
+}
+
+absl::Status BrokerProcess::OpenAudit(const Settings& settings, const std::string& state) {
+  // The supervisor has checked the folder of --state.
+  if (settings.audit_folder.has_value() && settings.audit_size > Bytes(0)) {
+    absl::Status safe = CheckAbove(*settings.audit_folder);
+    if (safe.ok()) safe = CheckPrivate(*settings.audit_folder);
+    const std::string why = absl::StrCat(settings.origins.at("log.audit_folder").where, ": log.audit_folder: ",
+                                         safe.message());
+    if (!safe.ok() && facts_.begun == 0) return AsConfigurationMistake(absl::Status(safe.code(), why));
+    // Existing leases continue, and so does the record of them.
+    if (!safe.ok()) spdlog::critical("{}; continuing", why);
+  }
+  audit_ = std::make_unique<service::AuditLog>(
+      service::AuditLog::Options{.folder = settings.audit_folder.value_or(state),
+                                 .size = settings.audit_size,
+                                 .incarnation = facts_.incarnation,
+                                 .epoch = facts_.epoch});
   return absl::OkStatus();
 }
 

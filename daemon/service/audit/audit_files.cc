@@ -18,6 +18,7 @@
 #include "common/os/os_error.h"
 #include "common/status_macros.h"
 #include "common/steady_clock.h"
+#include "daemon/base/private_folder.h"
 #include "daemon/service/audit/open_error.h"
 
 namespace berth::service {
@@ -105,6 +106,7 @@ absl::StatusOr<UniqueFd> AuditFiles::OpenFile() const {
   struct stat info;
   if (!file || ::fstat(file.get(), &info) < 0) return OpenError(path, path, errno);
   if (!S_ISREG(info.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
+  BERTH_RETURN_IF_ERROR(CheckOwner(path));
   return file;
 }
 
@@ -182,8 +184,9 @@ bool AuditFiles::WriteCompacted(const std::string& path) const {
     excess[key] = held.at(key) - limit;
     evicts = evicts || excess[key] > 0;
   }
-  // Readable for the daemon's user alone.
-  const UniqueFd made(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  // Readable for the daemon's user alone. Another user might have the file of an earlier attempt open.
+  ::unlink(path.c_str());
+  const UniqueFd made(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   std::ofstream out(absl::StrCat("/proc/self/fd/", made.get()));
   if (!made || !out) return false;
   // Reserves the first line, which is filled in at the end.

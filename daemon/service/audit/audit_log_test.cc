@@ -247,6 +247,19 @@ TEST_F(AuditLogTest, FailedCompactionLosesNothingAndIsCounted) {
   EXPECT_LE(BytesOnDisk(), 12u << 10);
 }
 
+TEST_F(AuditLogTest, CompactionWritesNoEarlierFile) {
+  std::filesystem::create_directory(folder_);
+  // Another user has a name of the file that an earlier attempt left.
+  std::ofstream(folder_ + "/mine").close();
+  std::filesystem::create_hard_link(folder_ + "/mine", folder_ + "/audit.compacting.jsonl");
+  AuditLog log(Options(Bytes(12 << 10)));
+  for (int i = 0; i < 100; ++i) log.Append({.what = "acquire", .facts = {{"i", std::to_string(i)}}});
+  log.Flush(kPatience);
+  EXPECT_FALSE(Read(1).empty());
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/mine"));
+  EXPECT_EQ(log.unwritten(), 0u);
+}
+
 TEST_F(AuditLogTest, FailedWriteIsCountedAndLogContinues) {
   std::ofstream(folder_) << "no folder";
   AuditLog log(Options());
