@@ -1,5 +1,6 @@
 #include "daemon/server/broker_process.h"
 
+#include <errno.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/os/memfd.h"
+#include "common/os/os_error.h"
 #include "common/patience.h"
 #include "common/secret.h"
 #include "common/status_macros.h"
@@ -35,14 +37,8 @@ constexpr absl::Duration kFlushPatience = absl::Milliseconds(100);
 // The pause between two checks of the ledger's file, as a multiple of the time that the last one took.
 constexpr int kPauseOfRestores = 10;
 constexpr absl::Duration kLeastPause = absl::Milliseconds(1);
-
-// Reports the result of Ledger::RestoreFile().
-void LogRestored(const absl::Status& restored) {
-  if (restored.ok()) return;
-  spdlog::error("cannot restore the ledger's file in the run folder: {}; leases continue, but a later daemon cannot "
-                "resume them",
-                std::string(restored.message()));
-}
+// The pause after an attempt to write the ledger's file that failed: the attempt itself may change the folder.
+constexpr absl::Duration kPauseOfFailures = absl::Seconds(1);
 
 }  // namespace
 
@@ -133,7 +129,9 @@ absl::Status BrokerProcess::Start(const Options& options) {
     uint64_t expirations;
     if (::read(restore_timer_.get(), &expirations, sizeof(expirations)) > 0) RestoreLedgerSoon();
   };
-  if (!restore_timer_ || !loop_->Watch(restore_timer_.get(), EPOLLIN, restore).ok()) restore_timer_.reset();
+  if (!restore_timer_) return OsError("timerfd_create", errno);
+  BERTH_RETURN_IF_ERROR(loop_->Watch(restore_timer_.get(), EPOLLIN, restore).status());
+  if (!restore_fault_.empty()) RestoreLedgerSoon();
   BERTH_RETURN_IF_ERROR(StartServers(options, settings));
   seeker_ = std::make_unique<Errand>("another supervisor", [this] { RetrySupervisor(); });
   reloader_ = std::make_unique<Errand>("reloads", [this] {
@@ -227,7 +225,7 @@ absl::Status BrokerProcess::RestoreCore(const std::string& folder) {
   BERTH_ASSIGN_OR_RETURN(const Bytes after, ReadOwnMemory());
   restored_memory_ = SaturatingSub(after, before);
   if (!restored.ok()) return Ledger::Fault(folder, restored);
-  LogRestored(ledger_->RestoreFile());
+  RecordRestore(ledger_->RestoreFile());
   return absl::OkStatus();
 }
 
@@ -429,9 +427,23 @@ void BrokerProcess::OnNotice(Notice notice) {
   }
 }
 
+void BrokerProcess::RecordRestore(const absl::Status& restored) {
+  if (!restored.ok()) next_restore_ = SteadyNow() + kPauseOfFailures;
+  const std::string fault(restored.message());
+  const std::string earlier = std::exchange(restore_fault_, fault);
+  if (fault == earlier) return;
+  if (fault.empty()) {
+    spdlog::info("the ledger's file is in the run folder again; a later daemon can resume the leases");
+  } else {
+    spdlog::error("cannot restore the ledger's file in the run folder: {}; leases continue, but a later daemon cannot "
+                  "resume them; retrying every second",
+                  fault);
+  }
+}
+
 void BrokerProcess::RestoreLedger() {
   const absl::StatusOr<std::string> damage = broker_->RestoreLedger();
-  LogRestored(damage.status());
+  RecordRestore(damage.status());
   if (damage.ok() && !damage->empty()) {
     spdlog::error("the ledger's file was changed by another process: {}; all leases continue in a new file", *damage);
   }
@@ -439,15 +451,15 @@ void BrokerProcess::RestoreLedger() {
 
 void BrokerProcess::RestoreLedgerSoon() {
   const absl::Time begin = SteadyNow();
-  if (begin < next_restore_ && restore_timer_) {
-    const absl::Duration left = std::max(next_restore_ - begin, kLeastPause);
-    const itimerspec spec = {.it_interval = {}, .it_value = absl::ToTimespec(left)};
-    ::timerfd_settime(restore_timer_.get(), 0, &spec, nullptr);
-    return;
+  if (begin >= next_restore_) {
+    RestoreLedger();
+    const absl::Time end = SteadyNow();
+    next_restore_ = std::max(next_restore_, end + kPauseOfRestores * (end - begin));
+    if (restore_fault_.empty()) return;
   }
-  RestoreLedger();
-  const absl::Time end = SteadyNow();
-  next_restore_ = end + kPauseOfRestores * (end - begin);
+  const absl::Duration left = std::max(next_restore_ - SteadyNow(), kLeastPause);
+  const itimerspec spec = {.it_interval = {}, .it_value = absl::ToTimespec(left)};
+  ::timerfd_settime(restore_timer_.get(), 0, &spec, nullptr);
 }
 
 void BrokerProcess::Stop() {

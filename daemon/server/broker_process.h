@@ -141,8 +141,11 @@ class BrokerProcess final : private EffectSink {
   void Reload();
   // Writes the ledger's file again if it is missing in the folder, or was changed in place.
   void RestoreLedger();
-  // The same, at once or after a pause: on a full disk, each attempt to rewrite the ledger changes the folder.
+  // The same, at once or after a pause: on a full disk, each attempt to rewrite the ledger changes the folder. Retries
+  // a failed attempt.
   void RestoreLedgerSoon();
+  // Takes the result of an attempt to write the ledger's file. Logs each new fault once, and its end.
+  void RecordRestore(const absl::Status& restored);
   // Ends the process but no lease: the ledger preserves the leases for the next daemon, and the clients wait for it.
   // Calls in progress are cut off, and clients send them again.
   void Stop();
@@ -213,6 +216,8 @@ class BrokerProcess final : private EffectSink {
   absl::Status ledger_fault_;
   UniqueFd restore_timer_;
   absl::Time next_restore_ = absl::InfinitePast();
+  // Why the last attempt to write the ledger's file failed; empty if it did not.
+  std::string restore_fault_;
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<Broker> broker_;
   std::unique_ptr<BlockManager> block_manager_;

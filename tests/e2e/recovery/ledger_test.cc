@@ -3,11 +3,15 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -16,6 +20,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <berth/error.h>
 #include <berth/ids.h>
@@ -25,6 +30,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "berth/v1/admin.pb.h"
 #include "berth/v1/device.pb.h"
 #include "berth/v1/permit.pb.h"
@@ -32,6 +38,7 @@
 #include "berth/v1/resources.pb.h"
 #include "client/sdk/admin/inspector.h"
 #include "common/os/unique_fd.h"
+#include "common/steady_clock.h"
 #include "daemon/base/boot_id.h"
 #include "daemon/base/ledger_record.h"
 #include "daemon/core/types/record_kind.h"
@@ -41,6 +48,7 @@
 #include "tests/support/daemon/test_daemon.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/testing.h"
+#include "tests/support/whole_lines.h"
 
 namespace berth::testing {
 namespace {
@@ -435,6 +443,61 @@ TEST_F(LedgerTest, LedgerChangedUnderDaemonIsWrittenAgain) {
   EXPECT_TRUE(Ok(holder.Ask("release p")));
   holder.Quit();
   daemon_.ExpectAccountsBack();
+}
+
+class FailedRestoreTest : public LedgerTest {
+ protected:
+  FailedRestoreTest() : LedgerTest({.errors = LogPath()}), watch_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
+  ~FailedRestoreTest() override { ::unlink(LogPath().c_str()); }
+
+  static std::string LogPath() { return absl::StrCat(::testing::TempDir(), "/failed_restore_", ::getpid(), ".log"); }
+
+  // Returns how many attempts to write the ledger the folder has seen so far.
+  int Attempts() {
+    alignas(inotify_event) char events[4096];
+    for (ssize_t size; (size = ::read(watch_.get(), events, sizeof(events))) > 0;) {
+      for (ssize_t at = 0; at < size;) {
+        inotify_event event;
+        std::memcpy(&event, events + at, sizeof(event));
+        const char* const name = events + at + sizeof(event);
+        if ((event.mask & IN_CREATE) != 0 && absl::string_view(name) == "ledger.new") ++attempts_;
+        at += static_cast<ssize_t>(sizeof(event) + event.len);
+      }
+    }
+    return attempts_;
+  }
+  static int64_t CountLines(absl::string_view part) {
+    const std::vector<std::string> lines = WholeLines(LogPath());
+    return std::count_if(lines.begin(), lines.end(),
+                         [part](const std::string& line) { return absl::StrContains(line, part); });
+  }
+
+  const UniqueFd watch_;
+  int attempts_ = 0;
+};
+
+// Each attempt creates and deletes a file in the folder that the daemon watches.
+TEST_F(FailedRestoreTest, RestoreIsRetriedEachSecondAndLoggedOnce) {
+  const std::string other = path() + ".other", file = daemon_.folder() + "/another";
+  std::filesystem::create_directory(other);
+  std::ofstream(other + "/file") << "";
+  ASSERT_GE(::inotify_add_watch(watch_.get(), daemon_.folder().c_str(), IN_CREATE | IN_DELETE), 0);
+  const absl::Time begin = SteadyNow();
+  // A folder is in the ledger's place, so that no rename replaces it.
+  ASSERT_EQ(::renameat2(AT_FDCWD, other.c_str(), AT_FDCWD, path().c_str(), RENAME_EXCHANGE), 0);
+  ASSERT_TRUE(Eventually([&] {
+    std::ofstream(file) << "";
+    std::filesystem::remove(file);
+    return Attempts() >= 3;
+  }));
+  EXPECT_LE(Attempts(), 1 + (SteadyNow() - begin) / absl::Seconds(1));
+  EXPECT_EQ(CountLines("cannot restore the ledger's file"), 1);
+  EXPECT_EQ(CountLines("the ledger's file is in the run folder again"), 0);
+  std::filesystem::remove_all(path());
+  EXPECT_TRUE(Eventually([&] { return CountLines("the ledger's file is in the run folder again") == 1; }));
+  EXPECT_TRUE(std::filesystem::is_regular_file(path()));
+  EXPECT_EQ(CountLines("cannot restore the ledger's file"), 1);
+  std::filesystem::remove(other);
 }
 
 TEST_F(LedgerTest, ResetIsRejectedWhileLedgerIsReadable) {
