@@ -94,8 +94,10 @@ class Broker {
   // Checks whether the ledger has capacity for a process's first records: a session, or its own connection to one. An
   // operator's process may use the capacity that remains after other requests are refused. Errors: LEDGER_FULL.
   absl::Status CheckTakesProcesses(bool of_operator) ABSL_LOCKS_EXCLUDED(mu_);
-  // Passes a request to the core; `call` is answered now or later.
-  void Submit(CallId id, Call* call, RequestStep step) ABSL_LOCKS_EXCLUDED(mu_);
+  // Checks whether the core has the ledger's records. Errors: the status given to RefuseRequests().
+  absl::Status CheckLedger() ABSL_LOCKS_EXCLUDED(mu_);
+  // Passes a request to the core; `call` is answered now or later. `always`: also while requests are refused.
+  void Submit(CallId id, Call* call, RequestStep step, bool always = false) ABSL_LOCKS_EXCLUDED(mu_);
   // Cancels the call `id`, whose caller has ended.
   void Cancel(CallId id) ABSL_LOCKS_EXCLUDED(mu_);
   // Passes an event to the core.

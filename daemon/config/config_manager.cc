@@ -158,6 +158,8 @@ std::vector<ConfigValue> ConfigManager::Describe() {
 
 absl::StatusOr<std::vector<ConfigChange>> ConfigManager::ReloadMarked(const std::optional<ConfigMark>& complete) {
   MutexLock lock(&mu_);
+  // A reload also removes settings of operators, which then are in the ledger. Each start reads the file.
+  BERTH_RETURN_IF_ERROR(broker_.CheckLedger());
   absl::StatusOr<Settings> read = read_(complete);
   if (absl::IsAborted(read.status())) return read.status();
   if (IsBeingWritten(read.status())) {

@@ -243,7 +243,7 @@ absl::Status BrokerProcess::TakeUpSettings() {
   if (!loaded.ok() && facts_.begun == 0) return loaded;
   if (!loaded.ok()) spdlog::critical("cannot load the operators' settings: {}", std::string(loaded.message()));
   // An earlier daemon may have failed to write the ledger's settings to the file.
-  if (ledger_fault_.ok()) settings_->Save(absl::ZeroDuration());
+  settings_->Save(absl::ZeroDuration());
   return absl::OkStatus();
 }
 

@@ -33,6 +33,9 @@ grpc::ServerUnaryReactor* ChangeBlock(const ServiceContext& context, grpc::Callb
                                       const char* what, BlockId block, Method method, v1::Block* response) {
   const absl::StatusOr<core::Caller> caller = context.callers->Identify(*call);
   if (!caller.ok()) return FinishRefused(context, call, what, caller, caller.status());
+  if (const absl::Status ledger = context.broker->CheckLedger(); !ledger.ok()) {
+    return FinishRefused(context, call, what, caller, ledger);
+  }
   absl::StatusOr<core::BlockView> view;
   context.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
     view = (core.*method)(now, *caller, block, effects);
@@ -106,6 +109,9 @@ class MemoryService final : public v1::MemoryService::CallbackService {
     using Traits = RpcTraits<core::SetBudgetRequest>;
     const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
     if (!caller.ok()) return FinishRefused(context_, context, Traits::kAuditName, caller, caller.status());
+    if (const absl::Status ledger = context_.broker->CheckLedger(); !ledger.ok()) {
+      return FinishRefused(context_, context, Traits::kAuditName, caller, ledger);
+    }
     const absl::StatusOr<core::SetBudgetRequest> converted = Traits::Decode(*request, EventLoop::SteadyNow());
     if (!converted.ok()) return FinishRefused(context_, context, Traits::kAuditName, caller, converted.status());
     absl::StatusOr<std::vector<core::BudgetView>> views;
@@ -229,6 +235,9 @@ class FenceService final : public v1::FenceService::CallbackService {
                                       v1::Block* response) override {
     const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
     if (!caller.ok()) return FinishRefused(context_, context, "clear_torn", caller, caller.status());
+    if (const absl::Status ledger = context_.broker->CheckLedger(); !ledger.ok()) {
+      return FinishRefused(context_, context, "clear_torn", caller, ledger);
+    }
     absl::StatusOr<core::BlockView> view;
     context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
       view = core.ClearTorn(now, *caller, BlockId(request->block()), effects);

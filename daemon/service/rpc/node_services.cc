@@ -26,10 +26,14 @@
 namespace berth::service {
 namespace {
 
+// Whether an operator's RPC is refused while the ledger is unreadable.
+enum class Needs { kLedger, kNoLedger };
+
 // An operator's RPC: authenticates the caller, and records the outcome.
 class Operation {
  public:
-  Operation(const ServiceContext& context, grpc::CallbackServerContext* call, absl::string_view verb)
+  Operation(const ServiceContext& context, grpc::CallbackServerContext* call, absl::string_view verb,
+            Needs needs = Needs::kLedger)
       : context_(context), call_(call) {
     const absl::StatusOr<core::Caller> caller = context.callers->Identify(*call);
     record_ = {.what = "operate", .facts = {{"verb", std::string(verb)}}, .caller = caller.value_or(core::Caller())};
@@ -39,10 +43,11 @@ class Operation {
     if (status_.ok() && !caller->admin) {
       status_ = Refuse(Reason::kAdminOnly, "{verb} needs admin.sock, which accepts operators only", {{"verb", verb}});
     }
+    if (status_.ok() && needs == Needs::kLedger) status_ = context.broker->CheckLedger();
   }
 
-  // Not OK if the call came in on another socket, or without a known session; the call must then finish with this
-  // status.
+  // Not OK if the call came in on another socket, without a known session, or without a readable ledger that it needs;
+  // the call must then finish with this status.
   const absl::Status& status() const { return status_; }
   // The authenticated caller.
   const core::Caller& caller() const { return record_.caller; }
@@ -227,7 +232,7 @@ class AdminService final : public v1::AdminService::CallbackService {
                                       v1::Config* response) override {
     const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
     if (!caller.ok() || !caller->observer) {
-      Operation operation(context_, context, "GetConfig");
+      Operation operation(context_, context, "GetConfig", Needs::kNoLedger);
       if (!operation.status().ok()) return operation.Finish(operation.status());
     }
     for (const ConfigValue& value : config_.Describe()) {
@@ -244,7 +249,7 @@ class AdminService final : public v1::AdminService::CallbackService {
 
   grpc::ServerUnaryReactor* ReloadConfig(grpc::CallbackServerContext* context, const v1::ReloadConfigRequest*,
                                          v1::ReloadConfigResponse* response) override {
-    Operation operation(context_, context, "ReloadConfig");
+    Operation operation(context_, context, "ReloadConfig", Needs::kNoLedger);
     if (!operation.status().ok()) return operation.Finish(operation.status());
     // Done even if the configuration has a mistake: a rotated log must not be written to any more.
     const absl::Status reopened = config_.ReopenLogs();
@@ -346,7 +351,7 @@ class AdminService final : public v1::AdminService::CallbackService {
 
   grpc::ServerUnaryReactor* StopNode(grpc::CallbackServerContext* context, const v1::StopNodeRequest* request,
                                      v1::StopNodeResponse* response) override {
-    Operation operation(context_, context, "StopNode");
+    Operation operation(context_, context, "StopNode", Needs::kNoLedger);
     if (!operation.status().ok()) return operation.Finish(operation.status());
     const absl::StatusOr<absl::Duration> drain = FromProto("drain", request->drain());
     if (!drain.ok()) return operation.Finish(drain.status());
@@ -362,7 +367,7 @@ class AdminService final : public v1::AdminService::CallbackService {
 
   grpc::ServerUnaryReactor* ResetNode(grpc::CallbackServerContext* context, const v1::ResetNodeRequest*,
                                       v1::ResetNodeResponse*) override {
-    Operation operation(context_, context, "ResetNode");
+    Operation operation(context_, context, "ResetNode", Needs::kNoLedger);
     if (!operation.status().ok()) return operation.Finish(operation.status());
     if (!IsRefusal(context_.broker->CheckServes(), Reason::kLedgerUnreadable)) {
       return operation.Finish(absl::FailedPreconditionError(
@@ -374,7 +379,7 @@ class AdminService final : public v1::AdminService::CallbackService {
 
   grpc::ServerUnaryReactor* UpgradeNode(grpc::CallbackServerContext* context, const v1::UpgradeNodeRequest*,
                                         v1::UpgradeNodeResponse*) override {
-    Operation operation(context_, context, "UpgradeNode");
+    Operation operation(context_, context, "UpgradeNode", Needs::kNoLedger);
     if (!operation.status().ok()) return operation.Finish(operation.status());
     // Node.upgrade_fault and the log report an upgrade that fails later.
     if (const absl::Status program = actions_.prepare_upgrade(); !program.ok()) return operation.Finish(program);

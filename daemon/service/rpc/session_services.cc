@@ -72,6 +72,9 @@ class SessionService final : public v1::SessionService::CallbackService {
                                        v1::Session* response) override {
     const absl::StatusOr<core::Caller> caller = context_.callers->Identify(*context);
     if (!caller.ok()) return FinishRefused(context_, context, "end_session", caller, caller.status());
+    // A client may end its own session, which this broker has opened.
+    const absl::Status ledger = request->session() == 0 ? absl::OkStatus() : context_.broker->CheckLedger();
+    if (!ledger.ok()) return FinishRefused(context_, context, "end_session", caller, ledger);
     absl::StatusOr<core::SessionView> view;
     context_.broker->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {
       view = core.EndSession(now, *caller, SessionId(request->session()), effects);

@@ -189,6 +189,8 @@ void SettingsStore::Make(const state::OperatorSettings& settings) {
 }
 
 void SettingsStore::Save(absl::Duration patience) {
+  // The next broker that can read the ledger continues with the ledger's settings.
+  if (!broker_.CheckLedger().ok()) return;
   MutexLock in_order(&reading_);
   state::OperatorSettings settings = ToProto(
       broker_.Read([](const core::Core& core) -> core::OperatorSettings { return core.ListOperatorSettings(); }));

@@ -49,7 +49,7 @@ class SettingsStore {
   // next Save(), which renames it to NAME.unreadable.
   absl::Status Load(bool begun_anew);
   // Writes the operators' current settings, if they differ from the file. Waits for the disk, at most `patience`. A
-  // failure is logged, reported by fault(), and retried.
+  // failure is logged, reported by fault(), and retried. Does nothing while the ledger is unreadable.
   void Save(absl::Duration patience = kPatience);
   // Requests a check that the file still has the text that was read or written last. The store writes a missing or
   // different file again. Does not wait.
