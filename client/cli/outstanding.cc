@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "berth/v1/device.pb.h"
 #include "berth/v1/memory.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "berth/v1/resources.pb.h"
@@ -28,6 +29,8 @@ bool IsOn(const v1::Permit& permit, uint32_t device) {
 
 absl::StatusOr<Outstanding> LookAtOutstanding(const Inspector& inspector, std::optional<uint32_t> device) {
   Outstanding out;
+  BERTH_ASSIGN_OR_RETURN(const v1::Node node, inspector.GetNode());
+  if (node.ledger_unreadable()) return absl::FailedPreconditionError(node.ledger_fault());
   BERTH_ASSIGN_OR_RETURN(const v1::ListPermitsResponse answer, inspector.ListPermits());
   for (const v1::Permit& permit : answer.permits()) {
     if (!device.has_value() || IsOn(permit, *device)) out.permits.push_back(permit);

@@ -30,6 +30,7 @@ struct Outstanding {
 };
 
 // Reads the leases of all tenants, or with `device` only those on that device. Requires: an operator's inspector.
+// Errors: kFailedPrecondition if the daemon cannot read its ledger, so that leases are unknown.
 absl::StatusOr<Outstanding> LookAtOutstanding(const Inspector& inspector,
                                               std::optional<uint32_t> device = std::nullopt);
 

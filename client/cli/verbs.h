@@ -84,7 +84,7 @@ struct View {
 };
 absl::StatusOr<View> OpenView(const Globals& globals);
 
-// Opens a view, calls `look`, and reports the result.
+// Opens a view, calls `look`, and reports the result. Reports on stderr if the daemon cannot read its ledger.
 ExitStatus Look(const Globals& globals, absl::FunctionRef<absl::Status(const Inspector&, Sight)> look);
 
 // For an empty list: "no blocks", or "no blocks of yours" with a hint how to see those of others; `where` follows

@@ -465,9 +465,13 @@ void BrokerProcess::RestoreLedgerSoon() {
 void BrokerProcess::Stop() {
   // The change may come before the supervisor has noticed it.
   RestoreLedger();
-  const core::OutCounts out = broker_->Read([](const core::Core& core) { return core.CountOut(); });
-  spdlog::info("stopping: {} permit units and {} blocks ({} bytes) of {} sessions are out; {} requests wait", out.units,
-               out.blocks, out.bytes.count(), out.sessions, out.waiters);
+  if (ledger_fault_.ok()) {
+    const core::OutCounts out = broker_->Read([](const core::Core& core) { return core.CountOut(); });
+    spdlog::info("stopping: {} permit units and {} blocks ({} bytes) of {} sessions are out; {} requests wait",
+                 out.units, out.blocks, out.bytes.count(), out.sessions, out.waiters);
+  } else {
+    spdlog::warn("stopping: the leases that are out are unknown: {}", std::string(ledger_fault_.message()));
+  }
   stopping_ = true;
   loop_->Stop();
 }

@@ -51,10 +51,23 @@ absl::StatusOr<View> OpenView(const Globals& globals) {
   return View{.session = std::move(session), .sight = globals.admin ? Sight::kAll : Sight::kOwn};
 }
 
+namespace {
+
+// Reports on stderr that a view lacks the leases in the ledger.
+void ComplainOfUnreadableLedger(const Inspector& inspector) {
+  const absl::StatusOr<v1::Node> node = inspector.GetNode();
+  if (!node.ok() || !node->ledger_unreadable()) return;
+  Complain(absl::StrCat("the leases in the ledger are not shown, and may be in use: ", node->ledger_fault()));
+}
+
+}  // namespace
+
 ExitStatus Look(const Globals& globals, absl::FunctionRef<absl::Status(const Inspector&, Sight)> look) {
   const absl::StatusOr<View> view = OpenView(globals);
   if (!view.ok()) return Report(view.status());
-  return Report(look(Inspector(view->session), view->sight));
+  const Inspector inspector(view->session);
+  ComplainOfUnreadableLedger(inspector);
+  return Report(look(inspector, view->sight));
 }
 
 namespace {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "berth/v1/admin.pb.h"
+#include "berth/v1/device.pb.h"
 #include "client/cli/format.h"
 #include "client/cli/outstanding.h"
 #include "client/cli/verbs.h"
@@ -33,6 +34,10 @@ struct Options {
   bool end_leases = false;
   bool yes = false;
 };
+
+constexpr char kUnreadableEffect[] =
+    "The stop leaves the ledger as it is: the next daemon that can read it resumes its permits and waiting requests. "
+    "Blocks are lost.\n";
 
 // Returns how long to wait until no lease is left.
 absl::Duration DrainTime(const Options& options) {
@@ -79,14 +84,21 @@ absl::Status AwaitEnd(const std::string& folder) {
 
 absl::Status Stop(const Globals& globals, const Options& options, absl::Duration drain, const Session& session,
                   const Inspector& inspector) {
-  BERTH_ASSIGN_OR_RETURN(const Outstanding out, LookAtOutstanding(inspector));
-  if (!out.empty()) {
+  BERTH_ASSIGN_OR_RETURN(const v1::Node node, inspector.GetNode());
+  if (!node.ledger_unreadable()) {
+    BERTH_ASSIGN_OR_RETURN(const Outstanding out, LookAtOutstanding(inspector));
+    if (!out.empty()) {
+      BERTH_RETURN_IF_ERROR(
+          Confirm(absl::StrCat(Describe(out, absl::Now()), Effect(options)), "Stop the daemon?", options.yes));
+    }
+  } else if (!options.drain && !options.end_leases) {
     BERTH_RETURN_IF_ERROR(
-        Confirm(absl::StrCat(Describe(out, absl::Now()), Effect(options)), "Stop the daemon?", options.yes));
+        Confirm(absl::StrCat(node.ledger_fault(), "\n", kUnreadableEffect), "Stop the daemon?", options.yes));
   }
   BERTH_ASSIGN_OR_RETURN(const v1::StopNodeResponse answer, inspector.StopNode(drain, options.end_leases));
   BERTH_RETURN_IF_ERROR(AwaitEnd(session.folder()));
   return Show(globals, answer, [&] {
+    if (node.ledger_unreadable()) return std::string("stopped; the ledger stays as it is\n");
     return absl::StrCat("stopped with ", CountOf(answer.units(), "unit"), " and ", CountOf(answer.blocks(), "block"),
                         options.end_leases ? " taken from " : " held by ", CountOf(answer.sessions(), "session"), "\n");
   });

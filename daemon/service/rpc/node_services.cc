@@ -105,6 +105,18 @@ class AnswerFirst final : public grpc::ServerUnaryReactor {
   const std::function<void()> then_;
 };
 
+// Checks a stop that would need the leases in the ledger.
+absl::Status CheckStop(Broker& broker, absl::Duration drain, bool end_leases) {
+  if (drain <= absl::ZeroDuration() && !end_leases) return absl::OkStatus();
+  const absl::Status ledger = broker.CheckLedger();
+  if (ledger.ok()) return absl::OkStatus();
+  return Refuse(Reason::kLedgerUnreadable,
+                "ledger {path}: {why}; a stop cannot wait for its leases or end them: `berth stop` without --drain and "
+                "--end-leases stops the daemon and leaves the ledger as it is, `berth reset` ends every lease",
+                {{"path", NamedValueOf(ledger, "path").value_or("")},
+                 {"why", NamedValueOf(ledger, "why").value_or(std::string(ledger.message()))}});
+}
+
 // Waits until the core has drained the node, answers, and then stops the daemon.
 class StopCall final : public grpc::ServerUnaryReactor, public Call {
  public:
@@ -112,9 +124,10 @@ class StopCall final : public grpc::ServerUnaryReactor, public Call {
       : broker_(*broker), id_(broker->NewCall()), response_(*response), stop_(std::move(stop)) {}
 
   void Submit(const core::Caller& caller, absl::Duration drain) {
-    broker_.Submit(id_, this, [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+    const auto step = [&](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
       core.DrainToStop(now, id, caller, now + drain, effects);
-    });
+    };
+    broker_.Submit(id_, this, step, /*always=*/true);
   }
   void Answer(absl::StatusOr<core::Response> response) override {
     drained_ = response.ok();
@@ -197,6 +210,7 @@ class NodeService final : public v1::NodeService::CallbackService {
     SetReach(sources_.history->reach(), [&] { return response->mutable_history_reach(); });
     response->set_settings_fault(ToTerminal(sources_.settings->fault()));
     response->set_ledger_fault(ToTerminal(sources_.broker->CheckServes().message()));
+    response->set_ledger_unreadable(!sources_.broker->CheckLedger().ok());
     response->set_stopping(sources_.broker->Read([](const core::Core& core) { return core.stopping(); }));
     return FinishNow(context, absl::OkStatus());
   }
@@ -358,6 +372,8 @@ class AdminService final : public v1::AdminService::CallbackService {
     const bool end_leases = request->end_leases();
     operation.Record("drain", absl::FormatDuration(*drain));
     operation.Record("end_leases", end_leases ? "true" : "false");
+    const absl::Status possible = CheckStop(*context_.broker, *drain, end_leases);
+    if (!possible.ok()) return operation.Finish(possible);
     auto* const call = new StopCall(context_.broker, response, [this, end_leases, by_uid = operation.uid()] {
       actions_.stop(end_leases, by_uid);
     });
