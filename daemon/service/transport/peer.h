@@ -39,8 +39,8 @@ std::string ListenerAddress(int socket);
 absl::StatusOr<Peer> IdentifyPeer(int socket, Peer::Role role);
 
 // Counts a new connection at the gate and identifies its peer, whose role is set; operators' connections do not count.
-// `now` is the
-// event loop's time. On an error `peer` has what is known of it. Errors: LIMIT, by the gate; as IdentifyPeer().
+// `now` is the event loop's time. On an error `peer` has what is known of it. Errors: LIMIT, by the gate; as
+// IdentifyPeer().
 absl::Status AdmitPeer(AcceptGate* gate, absl::Time now, int socket, Peer* peer);
 
 }  // namespace berth::service
