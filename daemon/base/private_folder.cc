@@ -25,7 +25,7 @@ absl::Status CheckOnTheWay(const std::string& above, const std::string& path) {
   if (info.st_uid != 0 && info.st_uid != ::geteuid() && info.st_uid != kOverflowUid) {
     return absl::FailedPreconditionError(
         absl::StrCat("folder ", path, " is below ", above, ", which belongs to uid ", info.st_uid,
-                     ", so that user can replace it; choose a folder below folders of root or uid ", ::geteuid()));
+                     ", so that user can replace it; choose a folder below folders of root or the daemon's user"));
   }
   const bool by_group = (info.st_mode & S_IWGRP) != 0 && info.st_gid != 0 && info.st_gid != ::getegid();
   if ((info.st_mode & S_ISVTX) != 0 || (!by_group && (info.st_mode & S_IWOTH) == 0)) return absl::OkStatus();

@@ -45,9 +45,8 @@ class Node : public ::testing::Test {
  protected:
   Node() {
     if (::mkdtemp(parent_.data()) == nullptr) Fatal(absl::InternalError("mkdtemp"), parent_);
-    GiveToClients(parent_);
-    // A broker reads only what every user may.
-    fs::permissions(parent_, fs::perms(0755));
+    // A broker reads only what every user may. Clients make files in it, and cannot rename the daemon's folder.
+    fs::permissions(parent_, fs::perms(01777));
   }
   // A broker whose supervisor is killed would go on.
   void TearDown() override {
