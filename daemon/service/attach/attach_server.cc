@@ -128,8 +128,8 @@ void AttachServer::Accept(UniqueFd socket, Peer::Role role) {
   if (!admitted.ok()) {
     log_.Warn(absl::StrCat("attach.sock: connection refused: ", admitted.message()));
     Audit("connect", *connection, admitted);
-    return Refuse(connection, admitted,
-                  IsRefusal(admitted, Reason::kLimit) ? AcceptGate::kPause : absl::ZeroDuration());
+    const bool too_fast = IsRefusal(admitted, Reason::kLimit);
+    return Refuse(connection, admitted, too_fast ? AcceptGate::kPause : absl::ZeroDuration());
   }
   absl::StatusOr<UidQuota::Place> place = QuotaOf(role).Take(UserOf(connection->peer));
   if (!place.ok()) {
