@@ -254,6 +254,13 @@ TEST_F(BrokerTest, NonServingBrokerRejectsRequestsButHandlesEvents) {
   Acquire(2, "b", &refused);
   EXPECT_TRUE(IsRefusal(refused.Await().status(), Reason::kLedgerUnreadable)) << refused.Await().status();
   EXPECT_TRUE(IsRefusal(broker_->CheckServes(), Reason::kLedgerUnreadable));
+  EXPECT_TRUE(IsRefusal(broker_->CheckLedger(), Reason::kLedgerUnreadable));
+  RecordedCall stop;
+  const auto drain = [](core::Core& core, absl::Time now, CallId id, core::Effects* effects) {
+    core.DrainToStop(now, id, core::Caller(), now, effects);
+  };
+  broker_->Submit(broker_->NewCall(), &stop, drain, /*always=*/true);
+  EXPECT_TRUE(IsRefusal(stop.Await().status(), Reason::kBadCredentials)) << "the core's answer";
   const auto out = [&] { return broker_->Read([](const core::Core& core) { return core.ListPools()[0].out; }); };
   EXPECT_EQ(out(), 1u);
   broker_->Step([&](core::Core& core, absl::Time now, core::Effects* effects) {

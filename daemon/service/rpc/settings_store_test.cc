@@ -312,7 +312,11 @@ TEST_F(SettingsStoreTest, DeletedOrChangedFileIsWrittenAgain) {
                                              std::ofstream(folder_ + "/other") << "{}";
                                              std::filesystem::rename(folder_ + "/other", file());
                                            },
-                                           [&] { std::filesystem::remove_all(folder_); }};
+                                           // The store may write into a folder that is being emptied.
+                                           [&] {
+                                             std::filesystem::rename(folder_, folder_ + ".gone");
+                                             std::filesystem::remove_all(folder_ + ".gone");
+                                           }};
   for (const bool loaded : {false, true}) {
     Node node(folder_);
     ASSERT_TRUE(node.Load().ok());
