@@ -63,9 +63,9 @@ class StopStartTest : public ::testing::TestWithParam<Way> {
     daemon_.StartAgain();
   }
 
-  // In a new session: an earlier one may have ended with its daemon.
+  // Without a session: a daemon that is killed may not have noticed the end of one that this process has closed.
   Inspector Look() {
-    return Inspector(Must(Session::Open({.folder = daemon_.folder(), .admin = true, .always_new = true})));
+    return Inspector(Must(Session::Open({.folder = daemon_.folder(), .observer = true, .always_new = true})));
   }
   // Starts `berth run` with these words, with stderr redirected to stdout.
   Subprocess Run(const std::vector<std::string>& words) {
