@@ -43,9 +43,9 @@ class RunFolder {
   // Creates the folder if it does not exist, locks it, and claims its path and node id. Touches no socket. Mode for
   // root: 0750 with the clients' group, or 0751 if there are observers, whose socket lies in it; for any other user:
   // 0700. If `lock` is an earlier daemon's lock file of this very folder, that fd is used.
-  // Errors: kInvalidArgument if `path` is too long or relative; kFailedPrecondition if another daemon has the folder,
-  // or its node id at another path (names that daemon), if the folder is not this user's, or if other users could
-  // replace it or files in it; those of the file system.
+  // Errors: kInvalidArgument if `path` is too long or relative; those of the file system. kFailedPrecondition if
+  // another daemon has the folder, or its node id at another path (names that daemon); or if other users could replace
+  // the folder or files in it.
   static absl::StatusOr<RunFolder> Take(const std::string& path, FolderGroups groups = {},
                                         UniqueFd lock = UniqueFd());
 
