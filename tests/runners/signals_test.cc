@@ -139,7 +139,6 @@ class SignalsTest : public ::testing::Test {
   }
   Words UnderBerth(const Cell& cell) const {
     Words words = {ProgramPath("client/cli/berth"), cell[4] == kCtestRun ? "ctest-run" : "run"};
-    words.push_back("--label=named-job");
     if (cell[4] == kTree) words.push_back("--until=tree");
     if (cell[4] == kExec) words.push_back("--exec");
     if (cell[4] == kCgroup) words.push_back("--cgroup");
@@ -473,46 +472,26 @@ TEST_F(SignalsTest, CloseSignalsToGroupAreNotForwarded) {
   }
 }
 
-// pkill, killall and pidof select processes by their names. The wrapper forwards what does not reach the command.
+// pkill and killall select processes by their names. The wrapper forwards what does not reach the command.
 TEST_F(SignalsTest, SignalsByNameReachCommandOnce) {
-  const std::vector<std::string> senders = {
-      "pkill -USR1 -g $0 berth", "pkill -USR1 -g $0 -f 'berth (ctest-)?run'", "pkill -USR1 -g $0 -f named-job",
-      // The executable file, as for pidof.
-      "kill -s USR1 $(for pid in $(pgrep -g $0); do readlink /proc/$pid/exe | grep -q '/berth$' && echo $pid; done)"};
-  const std::vector<std::string> direct_senders = {
-      "kill -s USR1 -- -$0",
-      // The name of the command, in the wrapper's arguments too. A wrapper that receives it first may forward it.
-      "kill -s USR1 $(pgrep -g $0 -f signal_probe | grep -vx $0) $0"};
-  // Root reads every process's executable file, except without capabilities.
-  const bool drops = ::geteuid() == 0 && !OtherUser().has_value();
-  const auto as_user = [drops](const Words& words) {
-    Words all;
-    if (drops) all = {"/usr/bin/setpriv", "--bounding-set=-all", "--inh-caps=-all"};
-    all.insert(all.end(), words.begin(), words.end());
-    return all;
-  };
   for (const Mode mode : {kCommand, kTree, kCtestRun}) {
     Cell cell = {0, kGroup, kDefault, kRunning, mode, 1};
     while (SignalOf(cell).number != SIGUSR1) ++cell[0];
-    Job job(cell, as_user(UnderBerth(cell)), Environment());
+    SCOPED_TRACE(NameOf(cell));
+    Job job(cell, UnderBerth(cell), Environment());
     ASSERT_TRUE(job.Read({"started"}));
-    size_t forwarded = 0;
-    const auto send = [&](const std::string& script) {
-      SCOPED_TRACE(absl::StrCat(NameOf(cell), ": ", script));
-      EXPECT_EQ(
-          Subprocess::Start({.argv = as_user({"/bin/sh", "-c", script, absl::StrCat(job.pid())})}).Wait(), 0);
+    const auto send = [&](const std::string& script, const std::string& awake) {
+      SCOPED_TRACE(script);
+      EXPECT_EQ(Subprocess::Start({.argv = {"/bin/sh", "-c", script, absl::StrCat(job.pid())}}).Wait(), 0);
       // The wrapper forwards in order.
       ASSERT_TRUE(job.IsAwake());
-      EXPECT_EQ(absl::StrJoin(job.last(), " "), absl::StrCat("awake ", forwarded));
+      EXPECT_EQ(absl::StrJoin(job.last(), " "), awake);
     };
-    for (const std::string& script : senders) {
-      ++forwarded;
-      send(script);
-    }
-    for (const std::string& script : direct_senders) send(script);
+    send("pkill -USR1 -g $0 berth", "awake 1");
+    send("pkill -USR1 -g $0 -x berth", "awake 2");
+    send("kill -s USR1 -- -$0", "awake 2");
     EXPECT_EQ(job.End(), "exited 7");
-    const std::string saw = absl::StrCat("saw ", senders.size() + direct_senders.size(), " 0");
-    EXPECT_EQ(std::count(job.said().begin(), job.said().end(), saw), 1) << absl::StrJoin(job.said(), "\n");
+    EXPECT_EQ(std::count(job.said().begin(), job.said().end(), "saw 3 0"), 1) << absl::StrJoin(job.said(), "\n");
   }
 }
 

@@ -15,7 +15,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -25,7 +24,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/types/span.h"
 #include "client/cli/run/group_witness.h"
 #include "common/os/os_error.h"
 #include "common/secret.h"
@@ -106,28 +104,6 @@ __attribute__((no_sanitize("address", "thread"))) long Call(long number, long a 
 #endif
 }
 
-// Returns the words of this process's command line, as /proc shows them; empty if /proc is unavailable.
-absl::Span<char> CommandLine() {
-  std::ifstream file("/proc/self/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  // "PID (name) state parent ...", where the name may contain anything. The state is field 3, arg_start is field 48.
-  const std::vector<absl::string_view> fields =
-      absl::StrSplit(absl::string_view(text).substr(text.rfind(')') + 1), ' ');
-  uintptr_t start = 0;
-  uintptr_t end = 0;
-  if (fields.size() < 48 || !absl::SimpleAtoi(fields[46], &start) || !absl::SimpleAtoi(fields[47], &end)) return {};
-  return start < end ? absl::MakeSpan(reinterpret_cast<char*>(start), end - start) : absl::Span<char>();
-}
-
-// Returns the part of the command line before the command's words; all of it where it does not end in them.
-absl::Span<char> WordsBefore(const std::vector<std::string>& command) {
-  const absl::Span<char> all = CommandLine();
-  std::string words;
-  for (const std::string& word : command) words.append(word.c_str(), word.size() + 1);
-  const bool ends = absl::EndsWith(absl::string_view(all.data(), all.size()), words);
-  return all.subspan(0, ends ? all.size() - words.size() : all.size());
-}
-
 long Address(const void* at) { return reinterpret_cast<long>(at); }
 
 }  // namespace
@@ -204,39 +180,24 @@ void Cgroup::Signal(int number, bool of_other_groups) const {
 
 // ---- group_witness.h -----------------------------------------------------------------------------------------
 
-struct GroupWitness::Shared {
-  // Written by the witness.
-  SignalCounts counts;
-  alignas(64) char stack[kStackBytes];
-};
-
-absl::StatusOr<std::unique_ptr<GroupWitness>> GroupWitness::Start(const std::vector<std::string>& command) {
+absl::StatusOr<std::unique_ptr<GroupWitness>> GroupWitness::Start() {
   UniqueFd ask(::eventfd(0, EFD_CLOEXEC));
   if (!ask) return OsError("eventfd", errno);
   UniqueFd answer(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!answer) return OsError("eventfd", errno);
-  void* const memory =
-      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-  if (memory == MAP_FAILED) return OsError("mmap", errno);
-  auto* const shared = static_cast<Shared*>(memory);
-  const absl::Span<char> words = WordsBefore(command);
-  std::unique_ptr<GroupWitness> witness(
-      new GroupWitness(std::move(ask), std::move(answer), shared, words.data(), words.size()));
-  // Without CLONE_VM: the command line belongs to the memory. No signal at the witness's end: a waiter for children is
-  // not notified of it.
-  witness->pid_ =
-      ::clone(&GroupWitness::Run, shared->stack + kStackBytes, CLONE_FILES | CLONE_FS, witness.get());
+  void* const stack =
+      ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  if (stack == MAP_FAILED) return OsError("mmap", errno);
+  std::unique_ptr<GroupWitness> witness(new GroupWitness(std::move(ask), std::move(answer), stack));
+  // No signal at the witness's end: a waiter for children is not notified of it.
+  witness->pid_ = ::clone(&GroupWitness::Run, static_cast<char*>(stack) + kStackBytes,
+                          CLONE_VM | CLONE_FILES | CLONE_FS, witness.get());
   if (witness->pid_ < 0) return OsError("cannot start a process that checks signals", errno);
   return witness;
 }
 
-GroupWitness::GroupWitness(UniqueFd ask, UniqueFd answer, Shared* shared, char* words, size_t length)
-    : ask_(std::move(ask)),
-      answer_(std::move(answer)),
-      shared_(shared),
-      words_(words),
-      length_(length),
-      parent_(::getpid()) {}
+GroupWitness::GroupWitness(UniqueFd ask, UniqueFd answer, void* stack)
+    : ask_(std::move(ask)), answer_(std::move(answer)), stack_(stack), parent_(::getpid()) {}
 
 GroupWitness::~GroupWitness() {
   if (pid_ > 0) {
@@ -244,17 +205,13 @@ GroupWitness::~GroupWitness() {
     while (::waitpid(pid_, nullptr, __WALL) < 0 && errno == EINTR) {
     }
   }
-  ::munmap(shared_, sizeof(Shared));
+  ::munmap(stack_, kStackBytes);
 }
 
 __attribute__((no_sanitize("address", "thread"))) int GroupWitness::Run(void* argument) {
   GroupWitness& self = *static_cast<GroupWitness*>(argument);
   Call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
   Call(SYS_prctl, PR_SET_NAME, Address("signal-witness"));
-  // Its user can read neither the link of its executable file nor its memory.
-  Call(SYS_prctl, PR_SET_DUMPABLE, 0);
-  volatile char* const words = self.words_;
-  for (size_t i = 0; i < self.length_; ++i) words[i] = 0;
   // A parent that ended before the prctl() above sends no signal.
   if (Call(SYS_getppid) != self.parent_) Call(SYS_exit_group, 0);
   uint64_t number = 0;
@@ -265,7 +222,7 @@ __attribute__((no_sanitize("address", "thread"))) int GroupWitness::Run(void* ar
     for (long signal; (signal = Call(SYS_rt_sigtimedwait, Address(&all), Address(&info), Address(&now),
                                      sizeof(all))) > 0;) {
       const bool continued = signal == SIGCONT && info.si_code == SI_USER && info.si_pid == self.parent_;
-      if (!continued) ++self.shared_->counts[static_cast<size_t>(signal)];
+      if (!continued) ++self.counts_[static_cast<size_t>(signal)];
     }
     number = 1;
     Call(SYS_write, self.answer_.get(), Address(&number), sizeof(number));
@@ -279,7 +236,7 @@ const SignalCounts& GroupWitness::Take() {
   uint64_t number = 0;
   // Discards an answer that came too late for the last call.
   [[maybe_unused]] ssize_t moved = ::read(answer_.get(), &number, sizeof(number));
-  shared_->counts = {};
+  counts_ = {};
   number = 1;
   moved = ::write(ask_.get(), &number, sizeof(number));
   pollfd answered = {.fd = answer_.get(), .events = POLLIN};
@@ -297,7 +254,7 @@ const SignalCounts& GroupWitness::Take() {
   }
   moved = ::read(answer_.get(), &number, sizeof(number));
   AwaitKill();
-  return shared_->counts;
+  return counts_;
 }
 
 void GroupWitness::Continue() const {

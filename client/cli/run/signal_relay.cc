@@ -425,7 +425,7 @@ void SignalRelay::InCommand(void* argument) {
 
 absl::StatusOr<pid_t> SignalRelay::StartCommand(const std::vector<std::string>& command,
                                                 const std::vector<std::string>& environment, int cgroup) {
-  absl::StatusOr<std::unique_ptr<GroupWitness>> witness = GroupWitness::Start(command);
+  absl::StatusOr<std::unique_ptr<GroupWitness>> witness = GroupWitness::Start();
   MutexLock lock(&mu_);
   TakeAll();
   if (interrupted_by_ != 0) return absl::CancelledError("a signal ended the wait");
