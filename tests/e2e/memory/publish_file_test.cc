@@ -191,10 +191,11 @@ TEST_F(PublishFileTest, DeviceResetDuringPublishMakesNoName) {
   const std::string path = File("w", 'w', 2 << 20), other = File("o", 'o', 2 << 20);
   const auto blocks = [&] { return berth_.ShowJson({"blocks"})["blocks"]; };
   const auto serves = [&] { return berth_.ShowJson({"devices"})["devices"][0]["state"] == "READY"; };
+  // Before the first command: the daemon may not have noticed yet that a command has ended.
+  const Accounts before = daemon_.TakeAccounts();
   for (const auto& each : cases) {
     SCOPED_TRACE(each.what);
     ASSERT_TRUE(Eventually(serves));
-    const Accounts before = daemon_.TakeAccounts();
     SteppedProgram program({.argv = {ProgramPath("client/cli/berth"), "blocks", "publish", "--device", "0", "w", path},
                             .environment = {absl::StrCat("BERTH_FOLDER=", daemon_.folder()), "BERTH_SESSION"},
                             .errors = Path("errors")});
