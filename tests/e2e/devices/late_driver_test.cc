@@ -51,8 +51,8 @@ struct Start {
 std::string MakeFolder() {
   char folder[] = "/tmp/berth-late-XXXXXX";
   if (::mkdtemp(folder) == nullptr) Fatal(absl::InternalError("mkdtemp"), folder);
-  GiveToClients(folder);
-  fs::permissions(folder, fs::perms(0755));
+  // Clients may make files in it, and cannot rename the daemon's folder.
+  fs::permissions(folder, fs::perms(01777));
   return folder;
 }
 
