@@ -29,6 +29,17 @@ void WaitToSendAgain(int again) {
   ::nanosleep(&wait, nullptr);
 }
 
+// Calls `receive` again after a signal, and after a reset: if the peer closed with unread messages, the kernel reports
+// one before the peer's own messages.
+template <typename Receive>
+ssize_t Repeat(const Receive& receive) {
+  ssize_t got;
+  do {
+    got = receive();
+  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
+  return got;
+}
+
 // Receives one message, with capacity for `capacity` fds. All received fds are in `fds`, also on error.
 absl::StatusOr<Message> Receive(int socket, size_t capacity, std::vector<UniqueFd>* fds, int flags = 0) {
   // The extra byte distinguishes a message that is too long from one that fits.
@@ -40,11 +51,7 @@ absl::StatusOr<Message> Receive(int socket, size_t capacity, std::vector<UniqueF
   header.msg_iovlen = 1;
   header.msg_control = capacity > 0 ? control : nullptr;
   header.msg_controllen = capacity > 0 ? CMSG_SPACE(sizeof(int) * capacity) : 0;
-  ssize_t got;
-  do {
-    got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | flags);
-    // If the peer closed with unread data, the kernel reports one reset before the peer's own messages.
-  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
+  const ssize_t got = Repeat([&] { return ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | flags); });
   if (got < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return absl::UnavailableError("would block");
     return OsError("recvmsg", errno);
@@ -147,6 +154,10 @@ absl::StatusOr<Message> ReceiveFromStranger(int socket, std::vector<UniqueFd>* f
 absl::StatusOr<Message> PeekMessage(int socket) {
   std::vector<UniqueFd> none;
   return Receive(socket, /*capacity=*/0, &none, MSG_PEEK);
+}
+
+ssize_t ReceiveBytes(int socket, std::span<char> bytes, int flags) {
+  return Repeat([&] { return ::recv(socket, bytes.data(), bytes.size(), flags); });
 }
 
 absl::Status RefuseFds(int socket) {

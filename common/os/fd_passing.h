@@ -3,6 +3,8 @@
 #ifndef COMMON_OS_FD_PASSING_H_
 #define COMMON_OS_FD_PASSING_H_
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <span>
 #include <string>
@@ -62,6 +64,10 @@ absl::StatusOr<Message> ReceiveFromStranger(int socket, std::vector<UniqueFd>* f
 // Returns the bytes of the next message without receiving it, for callers that must act on a message before they
 // consume it. `fds_lost` reports whether the message carries fds. Errors: as ReceiveMessage().
 absl::StatusOr<Message> PeekMessage(int socket);
+
+// Like recv(), for messages without fds. Repeats the call after a signal, and after the reset that the kernel reports
+// once, before the peer's own messages, if the peer closed with unread messages.
+ssize_t ReceiveBytes(int socket, std::span<char> bytes, int flags = 0);
 
 // Makes the kernel reject fds sent to `socket`, or to a connection accepted from `socket`; the sender gets EPERM.
 // Errors: kUnimplemented before Linux 6.16.

@@ -1,11 +1,14 @@
 #include "common/os/fd_passing.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <functional>
 #include <string>
+#include <tuple>
 
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
@@ -140,6 +143,32 @@ TEST_F(FdPassingTest, SocketRefusingFdsTakesBytesAndSendsBoth) {
   EXPECT_EQ(ReceiveMessage(right_.get())->bytes, "without");
   ASSERT_TRUE(SendMessage(right_.get(), AsBytes("back"), {&fd, 1}).ok());
   EXPECT_EQ(ReceiveMessage(left_.get())->fds.size(), 1u);
+}
+
+TEST_F(FdPassingTest, MessageIsReadFromPeerThatClosedWithUnreadOnes) {
+  std::string bytes(10, '\0');
+  const auto receive = [&](int socket, int flags) {
+    const ssize_t got = ReceiveBytes(socket, bytes, flags);
+    return got < 0 ? absl::ErrnoToStatus(errno, "recv") : absl::StatusOr<std::string>(bytes.substr(0, size_t(got)));
+  };
+  const auto bytes_of = [](const absl::StatusOr<Message>& message) {
+    return message.ok() ? absl::StatusOr<std::string>(message->bytes) : message.status();
+  };
+  const std::function<absl::StatusOr<std::string>(int)> all[] = {
+      [&](int socket) { return receive(socket, 0); },
+      [&](int socket) { return receive(socket, MSG_PEEK); },
+      [&](int socket) { return bytes_of(ReceiveMessage(socket)); },
+      [&](int socket) { return bytes_of(PeekMessage(socket)); },
+  };
+  for (const auto& read : all) {
+    std::tie(left_, right_) = *SocketPair();
+    ASSERT_TRUE(SendMessage(left_.get(), AsBytes("question")).ok());
+    ASSERT_TRUE(SendMessage(right_.get(), AsBytes("answer")).ok());
+    right_.reset();
+    const absl::StatusOr<std::string> got = read(left_.get());
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(*got, "answer");
+  }
 }
 
 TEST_F(FdPassingTest, SendingToClosedPeerFailsWithoutSignal) {

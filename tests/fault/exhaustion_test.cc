@@ -18,6 +18,7 @@
 #include "berth/v1/device.grpc.pb.h"
 #include "berth/v1/permit.pb.h"
 #include "client/sdk/admin/inspector.h"
+#include "common/os/fd_passing.h"
 #include "common/status_macros.h"
 #include "common/wire/attach_wire.h"
 #include "common/wire/session_credentials.h"
@@ -109,10 +110,10 @@ TEST(FdExhaustionTest, OperatorsAreServedDespiteExhaustedClientFds) {
 // Opens a session, and hangs up without receiving its credentials. Returns the open socket, or the refusal.
 absl::StatusOr<AttachSocket> LeaveCredentialsInFlight(const TestDaemon& daemon) {
   AttachSocket socket = AttachSocket::Connect(daemon.folder());
-  BERTH_RETURN_IF_ERROR(socket.Send(attach::Hello{}));
-  attach::Kind kind{};
-  if (::recv(socket.fd(), &kind, sizeof(kind), MSG_PEEK) != sizeof(kind)) return absl::InternalError("hung up");
-  if (kind == attach::Kind::kRefused) return socket.Receive<attach::Welcome>().status();
+  // Fails if the daemon has closed the connection already; the refusal is still there.
+  socket.Send(attach::Hello{}).IgnoreError();
+  BERTH_ASSIGN_OR_RETURN(const Message next, PeekMessage(socket.fd()));
+  if (next.bytes.size() == sizeof(attach::Refused)) return socket.Receive<attach::Welcome>().status();
   ::shutdown(socket.fd(), SHUT_WR);
   return socket;
 }

@@ -233,8 +233,9 @@ std::string TakeSessions(Node& node) {
   PeerProcess process = PeerProcess::Start(kGreedy);
   while (true) {
     AttachSocket socket = AttachSocket::Connect(node.daemon().folder(), process);
-    absl::Status status = socket.Send(MakeHello("greedy"));
-    if (status.ok()) status = socket.Receive<attach::Welcome>().status();
+    // Fails if the daemon has closed the connection already; the refusal is still there.
+    socket.Send(MakeHello("greedy")).IgnoreError();
+    const absl::Status status = socket.Receive<attach::Welcome>().status();
     if (!status.ok()) return IsRefusal(status, Reason::kLimit) ? "sessions" : std::string(status.message());
     node.sockets().push_back(std::move(socket));
   }

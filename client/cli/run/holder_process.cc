@@ -36,6 +36,7 @@
 #include "client/sdk/transport/session_entry.h"
 #include "common/mutex.h"
 #include "common/notification.h"
+#include "common/os/fd_passing.h"
 #include "common/os/file_io.h"
 #include "common/os/nonblocking_write.h"
 #include "common/os/os_error.h"
@@ -176,7 +177,7 @@ class Watch {
   // Returns false at the end of the connection.
   bool TakeMessage(int socket, bool* passed_on) {
     HolderMessage message;
-    if (::recv(socket, &message, sizeof(message), 0) <= 0) return false;
+    if (ReceiveBytes(socket, {reinterpret_cast<char*>(&message), sizeof(message)}) <= 0) return false;
     MutexLock lock(&mu_);
     *passed_on = message == HolderMessage::kPassedOn;
     asked_ = message == HolderMessage::kPause;
@@ -248,9 +249,9 @@ bool PauseHolder(int socket) {
   pollfd answer = {.fd = socket, .events = POLLIN};
   if (::poll(&answer, 1, static_cast<int>(absl::ToInt64Milliseconds(kPausePatience))) <= 0) return true;
   char text[2];
-  const ssize_t got = ::recv(socket, text, sizeof(text), MSG_PEEK);
+  const ssize_t got = ReceiveBytes(socket, text, MSG_PEEK);
   if (got <= 0 || !IsPaused({text, static_cast<size_t>(got)})) return false;
-  ::recv(socket, text, sizeof(text), 0);
+  ReceiveBytes(socket, text);
   return true;
 }
 
@@ -304,7 +305,7 @@ absl::StatusOr<HolderReport> AwaitHolderReport(int socket, const TerminalStops& 
     if (::poll(fds, 2, -1) < 0) continue;
     if (fds[0].revents != 0) {
       std::string text(kMaxReportBytes, '\0');
-      const ssize_t got = ::recv(socket, text.data(), text.size(), 0);
+      const ssize_t got = ReceiveBytes(socket, text);
       if (got <= 0) return absl::InternalError("the permit's holder process ended before it reported a result");
       text.resize(static_cast<size_t>(got));
       // A pause that came too late.

@@ -4,9 +4,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/run/child.h"
+#include "common/os/fd_passing.h"
 #include "gtest/gtest.h"
 
 namespace berth::cli {
@@ -50,6 +56,23 @@ TEST(HolderProcessTest, ShellReadsExportedValueUnchanged) {
       SpawnCommand({"sh", "-c", script, "sh", value}, EnvironmentWith({}), {.signals = ReadSignalSettings()});
   ASSERT_TRUE(child.ok()) << child.status();
   EXPECT_EQ(Reap(*child).code, 0);
+}
+
+// The terminal's stop and the end of the wait can meet.
+TEST(HolderProcessTest, ReportIsReadFromHolderThatEndedWithUnreadMessages) {
+  auto ends = SocketPair();
+  ASSERT_TRUE(ends.ok()) << ends.status();
+  auto& [mine, holders] = *ends;
+  const std::string report = FormatHolderReport({.code = 75, .reason = "not-free"});
+  SendHolderMessage(mine.get(), HolderMessage::kPause);
+  SendHolderMessage(mine.get(), HolderMessage::kContinue);
+  ASSERT_TRUE(SendMessage(holders.get(), std::as_bytes(std::span(report))).ok());
+  holders.reset();
+  const auto stops = TerminalStops::Hold();
+  ASSERT_TRUE(stops.ok()) << stops.status();
+  const absl::StatusOr<HolderReport> read = AwaitHolderReport(mine.get(), **stops);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->code, 75);
 }
 
 TEST(HolderProcessTest, OwnerProcessNeedsFullIdentity) {
